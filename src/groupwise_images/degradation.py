@@ -1,4 +1,4 @@
-"""Degradations of clean images, one a file; adding a file to this union is the whole registration."""
+"""Degradations of clean images. A new one is a class in the union `Degradation`."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Blur(_SameSize):
 
 @final
 class Downscale(Config):
-    """An image of `1 / factor` the sides, each pixel a mean over the pixels that it stands for.
+    """An image of `1 / factor` the sides, each pixel a mean over the pixels that it replaces.
 
     A network that enlarges by the same factor (`network.kind = "upscaling"`) restores it: super-resolution.
 
@@ -334,7 +334,7 @@ Degradation = Annotated[
     GaussianNoise | Blur | LowLight | Jpeg | Rain | Haze | Downscale | CallableDegradation | Mixed,
     Field(discriminator="kind"),
 ]
-"""Any degradation, told apart by `kind`. Each is called as `degrade(image, random)` with an image fp32 `[C, H, W]` in
+"""Any degradation, chosen by `kind`. Each is called as `degrade(image, random)` with an image fp32 `[C, H, W]` in
 [0, 1] and a numpy generator, and gives one of `1 / factor` the sides; `factor` is 1 for all but those that shrink an
 image.
 """

@@ -1,11 +1,9 @@
-"""What the domains of images have in common: one model for all stages, and an evaluation that processes share."""
+"""The base of the image domains: one model for all stages, and an evaluation that processes share."""
 
 from __future__ import annotations
 
 from abc import abstractmethod
 from typing import Any, Self
-
-import torch
 
 from groupwise.config import ConfigError
 from groupwise.domain.base import Domain
@@ -15,7 +13,7 @@ from groupwise.streams import Streams
 
 
 class ImageDomain(Domain):
-    """A model that makes images, with its rewards; `_evaluate` is the evaluation, the same in every run."""
+    """A model that makes images, with its rewards."""
 
     takes_text = True
     density = True
@@ -34,19 +32,13 @@ class ImageDomain(Domain):
         opened: Any = type(self)
         return self if config == self.config else opened(config, streams=self._streams, parent=self)
 
-    @abstractmethod
-    def _evaluate(self, peers: Peers | None) -> Evaluation:
-        """Evaluates held-out images; with peers every process draws and judges its share of them."""
-
-    @torch.no_grad()
     def evaluate(self, *, streams: Streams) -> Evaluation:
         """Evaluates the same images every time, in every run: rewards, judges, a picture."""
-        return self._evaluate(None)
+        return self.evaluate_shared(streams=streams, peers=None)
 
-    @torch.no_grad()
-    def evaluate_shared(self, *, streams: Streams, peers: Peers) -> Evaluation:
-        """Evaluates as `evaluate` does; every process draws and judges its share."""
-        return self._evaluate(peers)
+    @abstractmethod
+    def evaluate_shared(self, *, streams: Streams, peers: Peers | None) -> Evaluation:
+        """Evaluates as `evaluate` does; with peers every process draws and judges its share of the images."""
 
     def close(self) -> None:
         """Ends the rewards' threads and processes."""

@@ -164,8 +164,7 @@ def records(
     return image_records
 
 
-# The picture of an evaluation: the same images degraded, restored and clean, row by row; below each its distance to
-# the clean one, or what was read in it.
+# The picture of an evaluation.
 
 ROWS = ("degraded", "restored", "clean")
 _SIDE = 96
@@ -176,118 +175,92 @@ _MARGIN = 52
 _RIGHT, _WRONG = (0, 128, 0), (200, 0, 0)
 
 
-def answers_in(
-    table: RewardTable, rows: Mapping[str, Sequence[Tensor]], read: Callable[[Sequence[Tensor]], RewardTable]
-) -> dict[str, Sequence[str]]:
-    """Collects what the first reader that logs its answers (`read by ...`) read in each row of the picture; nothing
-    where no reward does.
-
-    Args:
-        table: rewards of the restored images.
-        rows: the images of the other rows, which are read for the picture alone.
-        read: rewards of the images of a row.
-
-    Example:
-        >>> logged = RewardTable({"read": [1.0]}, {"read": 1.0}, extras={"read by a reader": ["seven"]})
-        >>> answers_in(logged, {"clean": [torch.zeros(8, 8)]}, lambda images: logged)
-        {'restored': ['seven'], 'clean': ['seven']}
-    """
-    column = next((name for name in table.extras if name.startswith("read by ")), None)
-    if column is None:
-        return {}
-    return {"restored": table.extras[column]} | {row: read(images).extras[column] for row, images in rows.items()}
-
-
-def compared(
+def side_by_side(
     degraded: Sequence[Tensor],
     restored: Sequence[Tensor],
     clean: Sequence[Tensor],
     columns: Sequence[Mapping[str, Any]],
     table: RewardTable,
-    read: Callable[[Sequence[Tensor]], RewardTable],
-) -> Tensor | None:
-    """Draws images by `side_by_side`, with what a reader read in them below.
-
-    Args:
-        degraded, restored, clean: as of `side_by_side`.
-        columns: of each image's prompt; the right answer is its `text`, or else its `label`.
-        table: rewards of the restored images.
-        read: rewards of the images of another row.
-    """
-    if not restored:
-        return None
-    answers = answers_in(table, {"degraded": degraded} | ({"clean": clean} if clean else {}), read)
-    words = [next((str(row[name]) for name in ("text", "label") if row.get(name) is not None), "") for row in columns]
-    return side_by_side(degraded, restored, clean, answers, words)
-
-
-def side_by_side(
-    degraded: Sequence[Tensor],
-    restored: Sequence[Tensor],
-    clean: Sequence[Tensor],
-    answers: Mapping[str, Sequence[str]] | None = None,
-    words: Sequence[str] = (),
-) -> Tensor | None:
-    """Draws images of one size below each other, enlarged by a whole number to some 96 pixels; PSNR (dB) and SSIM of
-    each image stand below it. Where a reader read the images, its answers stand there, green where they are right and
-    red where they are wrong. Degraded images that are smaller than the clean ones are enlarged by the bicubic filter.
+) -> Tensor:
+    """Draws images of one size below each other: given, restored, target. PSNR (dB) and SSIM of each stand below it.
+    Where a reward logs what it read (`read by ...`), that stands below the restored images, green where it is right
+    and red where it is wrong. Degraded images that are smaller than the clean ones are enlarged by the bicubic filter.
 
     Of images of more than 256 pixels the middle is drawn.
 
     Args:
-        degraded, restored, clean: uint8 `[H, W]` or `[H, W, 3]` each, the same image at the same place; degraded ones
-            may be smaller. Without clean ones, which nobody has, there are two rows.
-        answers: row -> what was read in each of its images; a row that is missing is captioned by its distance.
-        words: the right answers, one an image.
-
-    Returns:
-        uint8 `[H, W]` or `[H, W, 3]`; None where there is no image.
+        degraded, restored, clean: uint8 `[H, W]` or `[H, W, 3]` each, at least one, the same image at the same place;
+            degraded ones may be smaller. Without clean ones, which nobody has, there are two rows.
+        columns: of each image's prompt; the right answer is its `text`, or else its `label`.
+        table: rewards of the restored images.
 
     Example:
         >>> image = torch.full((8, 8), 128, dtype=torch.uint8)
-        >>> canvas = side_by_side([image] * 2, [image] * 2, [image] * 2)
-        >>> canvas.shape
-        torch.Size([320, 248])
+        >>> side_by_side([image] * 2, [image] * 2, [image] * 2, [{}, {}], RewardTable({})).shape
+        torch.Size([334, 248, 3])
     """
-    from PIL import Image, ImageDraw
-
-    if not restored:
-        return None
-    rows = dict(zip(ROWS, (degraded, restored, clean) if clean else (degraded, restored), strict=False))
+    answers = next((entries for name, entries in table.extras.items() if name.startswith("read by ")), None)
+    words = [next((str(row[name]) for name in ("text", "label") if row.get(name) is not None), "") for row in columns]
     middle = tuple(
         slice((side - _MOST) // 2, (side + _MOST) // 2) if side > _MOST else slice(None)
         for side in restored[0].shape[:2]
     )
-    height, width = restored[0][middle].shape[:2]
-    last = next(reversed(rows))
-    factor = max(1, -(-_SIDE // width))
+    labels, rows, captions = [], [], []
+    for name, images in zip(ROWS, (degraded, restored, clean) if clean else (degraded, restored), strict=False):
+        labels.append(name if images[0].shape == restored[0].shape else "bicubic")
+        rows.append([_as_large(image, like)[middle] for image, like in zip(images, restored, strict=True)])
+        if name == "restored" and answers is not None:
+            pairs = zip(answers, words, strict=True)
+            captions.append([(answer or "-", _RIGHT if answer == word else _WRONG) for answer, word in pairs])
+        elif clean and name != "clean":
+            pairs = zip(rows[-1], clean, strict=True)
+            captions.append([(_fidelity(image, target[middle]), "black") for image, target in pairs])
+        else:
+            captions.append([(word if answers is not None else "", "black") for word in words])
+    return grid(rows, captions, labels, side=_SIDE)
+
+
+def grid(
+    rows: Sequence[Sequence[Tensor]],
+    captions: Sequence[Sequence[tuple[str, Any]]],
+    labels: Sequence[str] = (),
+    side: int = 32,
+) -> Tensor:
+    """Draws rows of images, each enlarged by a whole number to some `side` pixels.
+
+    Args:
+        rows: uint8 `[H, W]` or `[H, W, 3]` each, all of one size.
+        captions: the text below each image and its colour; a row may have fewer texts than images.
+        labels: the name of each row, drawn on its left.
+        side: the least width of an image.
+
+    Returns:
+        uint8 `[h, w, 3]`.
+    """
+    from PIL import Image, ImageDraw
+
+    height, width = rows[0][0].shape[:2]
+    factor, margin = max(1, -(-side // width)), _MARGIN if labels else 0
     across, down = factor * width + _GAP, factor * height + _LINE + _GAP
-    grey = restored[0].dim() == 2
-    answers = answers or {}
-    canvas = Image.new(
-        "L" if grey and not answers else "RGB",
-        (
-            _MARGIN + across * len(restored),
-            down * (len(rows) - 1) + factor * height + (_LINE if last in answers else 0),
-        ),
-        "white",
-    )
+    canvas = Image.new("RGB", (margin + across * len(rows[0]), down * len(rows) - _GAP), "white")
     draw = ImageDraw.Draw(canvas)
-    for row, (name, images) in enumerate(rows.items()):
-        label = name if images[0].shape == restored[0].shape else "bicubic"
-        draw.text((2, row * down + factor * height // 2 - _LINE // 2), label, fill="black")
-        for place in range(len(restored)):
-            left = _MARGIN + place * across
-            pixels = _as_large(images[place], restored[place])[middle]
-            enlarged = pixels.repeat_interleave(factor, 0).repeat_interleave(factor, 1).numpy()
-            canvas.paste(Image.fromarray(enlarged), (left, row * down))
-            below = (left, row * down + factor * height + 1)
-            if name in answers:
-                answer, right = answers[name][place], answers[name][place] == words[place]
-                draw.text(below, _printable(answer), fill=_RIGHT if right else _WRONG)
-            elif clean and name != "clean":
-                draw.text(below, _caption(pixels, clean[place][middle]), fill="black")
+    for row, images in enumerate(rows):
+        top = row * down
+        if labels:
+            draw.text((2, top + factor * height // 2 - _LINE // 2), labels[row], fill="black")
+        for place, image in enumerate(images):
+            enlarged = image.repeat_interleave(factor, 0).repeat_interleave(factor, 1).numpy()
+            canvas.paste(Image.fromarray(enlarged), (margin + place * across, top))
+        for place, (text, colour) in enumerate(captions[row]):
+            # The picture's font has no letters but these, and none that is narrower than a pixel.
+            line = " ".join(text.split())[: canvas.width].encode("latin-1", "replace").decode("latin-1")
+            draw.text((margin + place * across, top + factor * height + 1), line, fill=colour)
     return torch.from_numpy(np.array(canvas))
+
+
+def _fidelity(image: Tensor, clean: Tensor) -> str:
+    image_pixels, clean_pixels = (np.atleast_3d(pixels.numpy()).transpose(2, 0, 1) / 255 for pixels in (image, clean))
+    return f"{psnr(image_pixels, clean_pixels):.1f} dB  {ssim(image_pixels, clean_pixels):.3f}"
 
 
 def _as_large(image: Tensor, clean: Tensor) -> Tensor:
@@ -297,16 +270,6 @@ def _as_large(image: Tensor, clean: Tensor) -> Tensor:
 
     size = (clean.shape[1], clean.shape[0])
     return torch.from_numpy(np.array(Image.fromarray(image.numpy()).resize(size, Image.Resampling.BICUBIC)))
-
-
-def _caption(image: Tensor, clean: Tensor) -> str:
-    image_pixels, clean_pixels = (np.atleast_3d(pixels.numpy()).transpose(2, 0, 1) / 255 for pixels in (image, clean))
-    return f"{psnr(image_pixels, clean_pixels):.1f} dB  {ssim(image_pixels, clean_pixels):.3f}"
-
-
-def _printable(answer: str) -> str:
-    """Returns an answer in letters that the picture's font has; a dash where nothing was read."""
-    return answer.encode("latin-1", "replace").decode("latin-1") or "-"
 
 
 # Images as people and rewards see them: 8 bits, on the CPU.

@@ -232,10 +232,8 @@ class Nameless(Wrong):
 
 FAULTS = [
     (Random, "forward: the same latents gave two predictions"),
-    (Random, "scores: Random.forward gave two predictions for the same latents, "),
-    (OnlyWhenTrained, "scores: at unchanged weights a score differs from the log-prob that sampling recorded"),
+    (OnlyWhenTrained, "forward: the same latents gave two predictions"),
     (Neighbours, "forward: a prediction depends on the rows that are computed beside it"),
-    (Neighbours, "scores: Neighbours.forward gave two predictions for the same latents, "),
     (PromptUnread, "forward: the prompt changes nothing in a prediction"),
     (GuidanceIgnored, "guidance: guidance 4 gives the predictions of guidance 1"),
     (GuidanceBesideOne, "guidance: guided(unconditional, prompted, 1) is not the prompted prediction"),
@@ -250,7 +248,7 @@ FAULTS = [
     (WithoutShift, "decode: the pipeline's own images of the same latents differ by up to"),
     (Sideways, "images: Sideways: latents [2, 8, 16] were decoded as [2, 3, 8, 16]"),
     (CallsNothing, "decode: call_pipeline returned a NoneType; return the images as a tensor in [0, 1]"),
-    (NotFinite, "decode: decoded images are not finite"),
+    (NotFinite, "decode: NotFinite: it decodes latents as NaN or infinity"),
     (Brightened, "decode: a decoded image depends on the latents that are decoded beside it"),
     (Detached, "gradient: in float32 a prediction has no gradient"),
     (Copied, "gradient: in float32 no weight of the component 'transformer' has a gradient"),
@@ -262,7 +260,7 @@ FAULTS = [
     (AcceptsAll, "encode: check accepts a prompt without any column"),
     (AdapterOff, "lora: a saved LoRA gives other images in diffusers than here"),
     (OtherPart, "forward: AttributeError: "),
-    (Lacking, "open: pipeline = 'groupwise.objects:adapter': Lacking lacks encode, forward, latent_shape"),
+    (Lacking, "open: pipeline = 'groupwise.objects:adapter': Lacking lacks encode, latent_shape"),
     (Nameless, "open: pipeline = 'groupwise.objects:adapter': Nameless lacks pipeline; write pipeline ="),
     (Wan, "holds a FluxPipeline, and model.pipeline = 'groupwise.objects:adapter' is for a WanPipeline"),
 ]

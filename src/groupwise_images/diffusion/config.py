@@ -171,11 +171,6 @@ class DiffusionConfig(DomainConfig):
             )
         return self
 
-    @property
-    def pretrained(self) -> bool:
-        """True where the model comes from a folder."""
-        return isinstance(self.model, Pretrained)
-
     def to_sample(self, *, data: bool) -> DiffusionConfig:
         """Returns the settings that `groupwise sample` opens: the model, and the prompts where `data` asks for them or
         where the model reads classes or images, because only the prompts know the classes' names, and only their source

@@ -18,7 +18,7 @@ from groupwise_images.diffusion.denoiser import Denoiser
 from groupwise_images.diffusion.image_prompts import PromptConditions
 from groupwise_images.diffusion.scorer import Fields, predict
 from groupwise_images.diffusion.supervised import target_of
-from groupwise_images.diffusion.transition import Schedule
+from groupwise_images.diffusion.transition import Schedule, over_images
 
 FIELDS = frozenset({"log_prob", "positive_error", "negative_error", "exact_divergence"})
 """The fields of `Scored` that noised copies have."""
@@ -74,7 +74,7 @@ def predictions(denoiser: Denoiser, samples: Samples, condition: PromptCondition
     """
     member, copy = pairs[:, 0], pairs[:, 1]
     payload, clean = samples.payload, samples.payload["latents"][member]
-    signal, level = (_like(payload[name][member, copy], clean) for name in ("copy_signal", "copy_level"))
+    signal, level = (over_images(payload[name][member, copy], clean) for name in ("copy_signal", "copy_level"))
     return predict(
         denoiser,
         signal * clean + level * payload["copy_noise"][member, copy],
@@ -98,7 +98,7 @@ def copy_fields(
     member, copy = pairs[:, 0], pairs[:, 1]
     clean, noise = payload["latents"][member], payload["copy_noise"][member, copy]
     signal, level = payload["copy_signal"][member, copy].to(clean), payload["copy_level"][member, copy].to(clean)
-    target = target_of(denoiser.parametrisation, clean, noise, _like(signal, clean), _like(level, clean))
+    target = target_of(denoiser.parametrisation, clean, noise, over_images(signal, clean), over_images(level, clean))
     old = payload["old_prediction"][member, copy] if "old_prediction" in payload else prediction.detach()
     scales = {"flow": level, "v_prediction": level, "epsilon": level / signal, "sample": torch.ones_like(level)}
     deviation = Deviation(
@@ -112,7 +112,3 @@ def copy_fields(
         gap = prediction - payload["reference_prediction"][member, copy]
         fields["exact_divergence"] = gap.square().flatten(1).mean(1)
     return fields
-
-
-def _like(value: Tensor, images: Tensor) -> Tensor:
-    return value.to(images).view(-1, *[1] * (images.dim() - 1))

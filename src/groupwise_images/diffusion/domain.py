@@ -36,8 +36,6 @@ from groupwise_images.diffusion.denoiser import Denoiser
 from groupwise_images.diffusion.evaluate import evaluated_images, prompts_at_once
 from groupwise_images.diffusion.image_prompts import EncodedPrompts, restored_picture
 from groupwise_images.diffusion.judged_images import as_strips, judge
-from groupwise_images.diffusion.measure_passes import measure_passes
-from groupwise_images.diffusion.model_check import check_model
 from groupwise_images.diffusion.models.open import open_denoiser
 from groupwise_images.diffusion.path import (
     Drawn,
@@ -55,15 +53,17 @@ from groupwise_images.diffusion.transition import Transition
 from groupwise_images.domain import ImageDomain
 from groupwise_images.image_evaluation import JudgedImages, as_pictures, judged_in_chunks
 
-# What the unit of the log-probs makes of a clip.
+# The meaning of a clip in the unit of the log-probs.
 
-UNITS = {
-    "mean": "nats per transition, mean over {size} elements",
-    "sum": "nats per transition",
-    "sqrt": "nats per transition, sum over {size} elements divided by its root",
-    "per_element": "nats per element of a transition",
+_UNITS = {
+    "mean": ("nats per transition, mean over {size} elements", "a mean over", -0.5),
+    "sum": ("nats per transition", "a sum over", 0.5),
+    "sqrt": ("nats per transition, sum over {size} elements divided by its root", "a sum over the root of", 0),
+    "per_element": ("nats per element of a transition", "one for each of", 0),
 }
-"""What a log-prob is per, by how elements are reduced."""
+"""How elements are reduced: the unit of a log-prob, the reduction in words, and the power of `D` by which a shift of
+every element spreads the log-ratio.
+"""
 
 
 def clip_remark(reduce: str, elements: int) -> str:
@@ -77,19 +77,13 @@ def clip_remark(reduce: str, elements: int) -> str:
         >>> clip_remark("mean", 64)
         'log-probs: a mean over 64 elements; a clip of c holds shifts of 8 c standard deviations (Flow-GRPO holds shifts of 0.0128: here c = 0.0016)'
     """  # noqa: E501
-    reduction = {
-        "mean": "a mean over",
-        "sum": "a sum over",
-        "sqrt": "a sum over the root of",
-        "per_element": "one for each of",
-    }[reduce]
-    scale = {"mean": elements**-0.5, "sum": elements**0.5, "sqrt": 1.0, "per_element": 1.0}[reduce]
+    _, reduction, power = _UNITS[reduce]
+    scale = float(elements) ** power
     shift = "c" if scale == 1 else f"{1 / scale:.3g} c"
-    clip_text = (
-        f"a clip of c holds shifts of {shift} standard deviations (Flow-GRPO holds shifts of 0.0128: here c ="
-        f" {0.0128 * scale:.2g})"
+    return (
+        f"log-probs: {reduction} {elements} elements; a clip of c holds shifts of {shift} standard deviations"
+        f" (Flow-GRPO holds shifts of 0.0128: here c = {0.0128 * scale:.2g})"
     )
-    return f"log-probs: {reduction} {elements} elements; {clip_text}"
 
 
 _REMEDY = (
@@ -143,7 +137,7 @@ class DiffusionDomain(ImageDomain):
         self.learner = LocalLearner(self.module, self._scorer.shard) if parent is None else parent.learner
         self._schedule = self.denoiser.schedule(config.num_steps)
         self._elements = math.prod(self.denoiser.latent_shape)
-        self.unit = UNITS[config.reduce].format(size=self._elements)
+        self.unit = _UNITS[config.reduce][0].format(size=self._elements)
         self.clip_remark = clip_remark(config.reduce, self._elements)
         self._guided = config.guidance != 1 or any(
             value != 1 for schedule in config.sampling_schedule.values() for value in schedule.extremes()
@@ -154,7 +148,7 @@ class DiffusionDomain(ImageDomain):
         self._encoded = EncodedPrompts(self.denoiser) if parent is None else parent._encoded
         self.pass_sizes = self._opened_pass_sizes(parent)
         self._sampler_graph: SamplerGraph | None = None
-        check_model(config, self.denoiser, self._schedule, self._splits, self._encoded if self._guided else None)
+        self._check()
         self.rewards = Rewards(config.rewards)
         self.rewards.check_columns(self._splits.columns)
 
@@ -335,7 +329,8 @@ class DiffusionDomain(ImageDomain):
                 prediction[pairs.unbind(1)] = predicted
                 return copies.copy_fields(predicted, self.denoiser, payload, pairs, frozenset())
 
-            recorded = Scored.from_tensors(self._without_gradient(compute, mask))
+            with torch.no_grad():
+                recorded = Scored.from_tensors(self._scorer.rescored(self.pass_sizes, compute, mask, 1))
         payload |= {"old_prediction": prediction, "call": call}
         return replace(noised, old_log_prob=recorded.log_prob, recorded=recorded, payload=payload)
 
@@ -346,23 +341,29 @@ class DiffusionDomain(ImageDomain):
         They also give the sampler's own divergence, so that the first update after sampling needs no forward pass for
         it.
         """
-        config = self.config
-        if "matching" in samples.payload:
-            return self._with_reference_predictions(samples)
-        means = torch.zeros_like(samples.payload["visited"][:, 1:])
+        payload, matches = samples.payload, "matching" in samples.payload
+        conditions = self._encoded.of(samples.prompts)
+        reference = torch.zeros_like(payload["old_prediction"] if matches else payload["visited"][:, 1:])
 
         def compute(pairs: Tensor) -> dict[str, Tensor]:
-            reference, _ = self._transitions(samples, pairs)
-            means[pairs[:, 0], pairs[:, 1]] = reference.mean
+            place = pairs.unbind(1)
+            if matches:
+                reference[place] = copies.predictions(self._scorer.denoiser, samples, conditions, pairs)
+                gap = payload["old_prediction"][place] - reference[place]
+                return {"exact_divergence": gap.square().flatten(1).mean(1)}
+            gaussians, _ = self._transitions(samples, pairs)
+            reference[place] = gaussians.mean
             # The live policy's Gaussian is of the same spread, around its own mean.
-            live = replace(reference, mean=samples.payload["mean"][pairs[:, 0], pairs[:, 1]])
-            return {"exact_divergence": live.divergence(reference.mean, config.reduce)}
+            live = replace(gaussians, mean=payload["mean"][place])
+            return {"exact_divergence": live.divergence(gaussians.mean, self.config.reduce)}
 
-        fields = scorer.rescored(compute, samples.mask, self._decisions, self.pass_sizes, self._scorer)
+        elements = 1 if matches else self._decisions
+        fields = self._scorer.rescored(self.pass_sizes, compute, samples.mask, elements)
         recorded = samples.recorded
         if recorded is not None:
             recorded = replace(recorded, exact_divergence=fields["exact_divergence"])
-        return replace(samples, recorded=recorded, payload={**samples.payload, "reference_mean": means})
+        name = "reference_prediction" if matches else "reference_mean"
+        return replace(samples, recorded=recorded, payload={**payload, name: reference})
 
     @property
     def rewards_decisions(self) -> str:
@@ -385,11 +386,15 @@ class DiffusionDomain(ImageDomain):
         """Scores members `rows`: fields `[B, T]`; `auxiliary["supervised"]` for demonstrations."""
         rows = rows.clamp(min=0)
         if "clean" in samples.payload:
-            losses = self._scorer.apply(self.pass_sizes, partial(self._supervised_loss, samples), rows)
-            loss = joined_rows(losses, len(rows))["loss"]
+            conditions = self._encoded.of(samples.prompts)
+
+            def loss_of(members: Tensor) -> dict[str, Tensor]:
+                return {"loss": supervised_loss(self._scorer.denoiser, samples.select(members), conditions)}
+
+            loss = joined_rows(self._scorer.apply(self.pass_sizes, loss_of, rows), len(rows))["loss"]
             return Scored(torch.zeros_like(samples.old_log_prob[rows]), auxiliary={"supervised": loss})
         compute, elements = self._computation(samples, rows, requires)
-        fields = scorer.rescored(compute, samples.mask[rows], elements, self.pass_sizes, self._scorer)
+        fields = self._scorer.rescored(self.pass_sizes, compute, samples.mask[rows], elements)
         return Scored.from_tensors(fields)
 
     def backward(self, samples: Samples, rows: Tensor, cotangents: Scored) -> Scored:
@@ -406,8 +411,8 @@ class DiffusionDomain(ImageDomain):
         if graph is not None and not graph.serves(self.module, samples.payload["call"][rows]):
             graph = None
         compute, elements = self._computation(samples, rows, requires, graph)
-        mask, sizes, whole = samples.mask[rows], self.pass_sizes, graph is not None
-        fields = scorer.backward(compute, mask, elements, sizes, field_cotangents, self._scorer, whole=whole)
+        mask, whole = samples.mask[rows], graph is not None
+        fields = self._scorer.backward(self.pass_sizes, compute, mask, elements, field_cotangents, whole=whole)
         return Scored.from_tensors(fields)
 
     def demonstrations(self, size: int, *, streams: Streams, step: int) -> Samples | None:
@@ -428,7 +433,8 @@ class DiffusionDomain(ImageDomain):
         """Every metric that `evaluate` may report: each reward and judge, their sum, and diversity."""
         return tuple(evaluate_module.metric_names(self.config.evaluation.sampler.kind, list(self.config.rewards)))
 
-    def _evaluate(self, peers: Peers | None) -> Evaluation:
+    @torch.no_grad()
+    def evaluate_shared(self, *, streams: Streams, peers: Peers | None) -> Evaluation:
         config = self.config.evaluation
         prompts = self._splits.evaluated[: config.num_prompts]
         size = prompts_at_once(config.num_images, self._elements)
@@ -438,9 +444,7 @@ class DiffusionDomain(ImageDomain):
         if self._splits.pictures is None or not config.num_columns:
             return evaluation
         drawn = self._evaluated(prompts[: config.num_rows])
-        read = partial(self._judge, drawn, range(len(drawn)), judges=False)
-        picture = restored_picture(drawn, judged, config.num_images, read)
-        return evaluation if picture is None else replace(evaluation, pictures={"images": picture})
+        return replace(evaluation, pictures={"images": restored_picture(drawn, judged, config.num_images)})
 
     def _judged(self, placed: Sequence[tuple[int, Prompt]]) -> JudgedImages:
         """Draws and judges the images of some prompts, each with its place among all."""
@@ -482,6 +486,30 @@ class DiffusionDomain(ImageDomain):
         without one.
         """
         return not self._scorer.sharded and should_keep_graph(self.module, num_rows, self.pass_sizes)
+
+    def _check(self) -> None:
+        """Refuses a sampler, prompts, video rewards or guidance that the model cannot serve."""
+        config, splits = self.config, self._splits
+        if config.sampler.flow_only and self._schedule.kind != "flow":
+            raise ConfigError(
+                f"sampler.kind = {config.sampler.kind!r} is for flow matching, and this model's scheduler is not; write"
+                " auto, ddim or cps"
+            )
+        if splits.pictures is None:
+            self.denoiser.check(
+                [prompt.columns for prompt in (*splits.train, *splits.evaluated, *splits.image_prompts)]
+            )
+        else:
+            splits.pictures.check(self.denoiser, config.model)
+        if config.video_rewards == "whole" and not self.denoiser.video:
+            raise ConfigError("video_rewards = 'whole': this model makes images, not videos; leave video_rewards out")
+        if self._guided and splits.train and not self.denoiser.distilled:
+            shown = splits.shown(splits.train[:1], Streams(0), 0)
+            if self._encoded.entry(shown[0]).unconditional is None:
+                raise ConfigError(
+                    f"guidance = {config.guidance}: this model has no unconditional branch to be guided away from;"
+                    " write guidance = 1"
+                )
 
     @property
     def _decisions(self) -> int:
@@ -526,62 +554,32 @@ class DiffusionDomain(ImageDomain):
             rows: members.
             graph: the stored graph of these members, which spares a forward pass.
         """
-        if "matching" in samples.payload:
-            return scorer.of_rows(partial(self._copy_fields, samples, requires, graph), rows), 1
-        if graph is not None:
-            return scorer.of_rows(partial(self._graph_fields, graph, samples, requires), rows), self._decisions
-        return scorer.of_rows(partial(self._fields, samples, requires), rows), self._decisions
+        payload, conditions = samples.payload, self._encoded.of(samples.prompts)
+        matches = "matching" in payload
 
-    @torch.no_grad()
-    def _without_gradient(self, compute: Callable[[Tensor], dict[str, Tensor]], mask: Tensor) -> dict[str, Tensor]:
-        """Computes fields of all pairs of noised copies."""
-        return scorer.rescored(compute, mask, 1, self.pass_sizes, self._scorer)
+        def fields(pairs: Tensor) -> dict[str, Tensor]:
+            member, decision = rows[pairs[:, 0]], pairs[:, 1]
+            pairs = torch.stack([member, decision], 1)
+            if matches:
+                if graph is None:
+                    prediction = copies.predictions(self._scorer.denoiser, samples, conditions, pairs)
+                else:
+                    prediction = graph.mean[payload["row"][member], decision]
+                return copies.copy_fields(prediction, self.denoiser, payload, pairs, requires)
+            if graph is None:
+                gaussians, after = self._transitions(samples, pairs)
+            else:
+                gaussians, after = graph.at(payload["row"][member], decision), payload["visited"][member, decision + 1]
+            return scorer.scored_fields(gaussians, after, payload, pairs, self.config.reduce, requires)
 
-    def _copy_fields(
-        self, samples: Samples, requires: frozenset[str], graph: SamplerGraph | None, pairs: Tensor
-    ) -> dict[str, Tensor]:
-        if graph is None:
-            prediction = copies.predictions(self._scorer.denoiser, samples, self._encoded.of(samples.prompts), pairs)
-        else:
-            prediction = graph.mean[samples.payload["row"][pairs[:, 0]], pairs[:, 1]]
-        return copies.copy_fields(prediction, self.denoiser, samples.payload, pairs, requires)
-
-    def _with_reference_predictions(self, samples: Samples) -> Samples:
-        conditions, old = self._encoded.of(samples.prompts), samples.payload["old_prediction"]
-        reference = torch.zeros_like(old)
-
-        def compute(pairs: Tensor) -> dict[str, Tensor]:
-            predicted = copies.predictions(self._scorer.denoiser, samples, conditions, pairs)
-            reference[pairs.unbind(1)] = predicted
-            return {"exact_divergence": (old[pairs.unbind(1)] - predicted).square().flatten(1).mean(1)}
-
-        divergence = self._without_gradient(compute, samples.mask)["exact_divergence"]
-        assert samples.recorded is not None
-        recorded = replace(samples.recorded, exact_divergence=divergence)
-        return replace(samples, recorded=recorded, payload={**samples.payload, "reference_prediction": reference})
-
-    def _fields(self, samples: Samples, requires: frozenset[str], pairs: Tensor) -> dict[str, Tensor]:
-        gaussians, after = self._transitions(samples, pairs)
-        return scorer.scored_fields(gaussians, after, samples.payload, pairs, self.config.reduce, requires)
-
-    def _graph_fields(
-        self, graph: SamplerGraph, samples: Samples, requires: frozenset[str], pairs: Tensor
-    ) -> dict[str, Tensor]:
-        member, decision = pairs[:, 0], pairs[:, 1]
-        gaussians = graph.at(samples.payload["row"][member], decision)
-        after = samples.payload["visited"][member, decision + 1]
-        return scorer.scored_fields(gaussians, after, samples.payload, pairs, self.config.reduce, requires)
-
-    def _supervised_loss(self, samples: Samples, members: Tensor) -> dict[str, Tensor]:
-        conditions = self._encoded.of(samples.prompts)
-        return {"loss": supervised_loss(self._scorer.denoiser, samples.select(members), conditions)}
+        return fields, 1 if matches else self._decisions
 
     def fit_passes(self, prompts: Sequence[Prompt] = (), reserved_bytes: float = 0.0) -> None:
         """Measures the rows of every kind of pass that is neither stated nor known.
 
         Args:
             prompts: one that is measured with; unset takes the first of the training prompts.
-            reserved_bytes: what will be allocated beside the passes, such as an optimiser's moments.
+            reserved_bytes: bytes that will be allocated later, such as an optimiser's moments.
 
         Raises:
             ConfigError: weights are sharded, and memory ran out.
@@ -589,14 +587,12 @@ class DiffusionDomain(ImageDomain):
         prompts = prompts or self._splits.train[:1] or self._splits.evaluated[:1]
         if not prompts or all(self.pass_sizes.knows(kind) for kind in (SAMPLING, UPDATE, DECODING)):
             return
-        measure_passes(
-            self._scorer.denoiser,
+        self._scorer.measure(
             self.pass_sizes,
             self._encoded.of(self._splits.shown(self._with_source_columns(prompts[:1]), self._streams, 0)),
             self._schedule,
             self._rows_of_model,
             reserved_bytes,
-            self._scorer.smallest if self._scorer.sharded else None,
             self.memory_remedy,
         )
 
@@ -612,9 +608,6 @@ class DiffusionDomain(ImageDomain):
         pictures = self.pass_sizes.each(DECODING, lambda part: as_pictures(self.denoiser.decode(part)), latents)
         return joined(pictures, len(latents))
 
-    def _judge(
-        self, prompts: Sequence[Prompt], group: Sequence[int], images: Sequence[Tensor] | Tensor, judges: bool
-    ) -> RewardTable:
+    def _judge(self, prompts: Sequence[Prompt], group: Sequence[int], images: Tensor, judges: bool) -> RewardTable:
         frames = self.denoiser.video and self.config.video_rewards == "frames"
-        stacked = images if isinstance(images, Tensor) else torch.stack(list(images))
-        return judge(self.rewards, prompts, group, stacked, judges=judges, frames=frames)
+        return judge(self.rewards, prompts, group, images, judges=judges, frames=frames)

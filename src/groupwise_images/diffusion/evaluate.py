@@ -18,10 +18,7 @@ from groupwise_images.diffusion.image_prompts import PromptConditions
 from groupwise_images.diffusion.judged_images import as_strips
 from groupwise_images.diffusion.path import draw, noise_of
 from groupwise_images.diffusion.scorer import Scorer
-from groupwise_images.image_evaluation import JudgedImages, images_at_once, records
-
-CAPTION = 14
-"""Pixels of a line of text in a picture."""
+from groupwise_images.image_evaluation import JudgedImages, grid, images_at_once, records
 
 
 def metric_names(mode: str, rewards: Sequence[str]) -> list[str]:
@@ -47,63 +44,13 @@ def diversity_of_prompts(images: Tensor, num_images: int) -> list[float]:
         >>> diversity_of_prompts(torch.cat([black, white, black, black]), 2)
         [1.0, 0.0]
     """
-    found = []
+    diversities = []
     for prompt_images in images.split(num_images):
         flat = (prompt_images.double() / 255).flatten(1)
         # One image against those after it: all pairs at once would hold each image many times.
         distances = [(flat[place + 1 :] - flat[place]).square().mean(-1).sqrt() for place in range(len(flat) - 1)]
-        found.append(float(torch.cat(distances).mean()))
-    return found
-
-
-def grid(images: Tensor, num_images: int, num_rows: int, num_columns: int, prompts: Sequence[str] = ()) -> Tensor:
-    """Draws the first images of the first prompts, a row a prompt, with a line of one pixel between them and the prompt
-    above its row.
-
-    Small images are enlarged by whole factors to at least 32 pixels. A prompt is cut to the width of its row.
-
-    Args:
-        images: uint8 `[N num_images, H, W(, 3)]`, prompt by prompt, those of the first prompts at least.
-        num_images, num_rows, num_columns: images a prompt; rows and columns shown, at most what there is.
-        prompts: the text of each prompt; without them rows have no caption.
-
-    Returns:
-        uint8 `[h, w(, 3)]`.
-    """
-    by_prompt = images.unflatten(0, (-1, num_images))[:num_rows, :num_columns]
-    factor = max(1, -(-32 // by_prompt.shape[2]))
-    large = by_prompt.repeat_interleave(factor, 2).repeat_interleave(factor, 3)
-    rows, columns, height, width = large.shape[:4]
-    caption = CAPTION if prompts else 0
-    down, across = height + 1 + caption, width + 1
-    canvas = large.new_full((rows * down - 1, columns * across - 1, *large.shape[4:]), 255)
-    for row in range(rows):
-        top = row * down
-        if prompts:
-            canvas[top : top + caption] = _caption(prompts[row], canvas.shape[1], canvas.shape[2:])
-        for column in range(columns):
-            left = column * across
-            canvas[top + caption : top + caption + height, left : left + width] = large[row, column]
-    return canvas
-
-
-def _caption(text: str, width: int, channels: Sequence[int]) -> Tensor:
-    """Draws one line of text, black on white, cut to `width` pixels with an ellipsis: uint8 `[CAPTION, width(, 3)]`."""
-    import numpy as np
-    from PIL import Image, ImageDraw
-
-    canvas = Image.new("RGB" if channels else "L", (width, CAPTION), "white")
-    draw = ImageDraw.Draw(canvas)
-    # The picture's font has no letters but these.
-    line = " ".join(text.split()).encode("latin-1", "replace").decode("latin-1")
-    # No letter is narrower than a pixel, and thousands of them are not measured again and again.
-    line, was_longer = line[:width], len(line) > width
-    if was_longer or draw.textlength(line) > width - 2:
-        while line and draw.textlength(line + "...") > width - 2:
-            line = line[:-1]
-        line += "..."
-    draw.text((1, 1), line, fill="black")
-    return torch.from_numpy(np.array(canvas))
+        diversities.append(float(torch.cat(distances).mean()))
+    return diversities
 
 
 def prompts_at_once(num_images: int, elements: int) -> int:
@@ -149,11 +96,13 @@ def evaluation(config: EvaluationConfig, prompts: Sequence[Prompt], judged: Judg
     keys, texts = [prompt.key for prompt in prompts], [prompt.columns["prompt"] for prompt in prompts]
     pictures = {}
     if config.num_columns:
-        pictures["images"] = grid(shown, num, config.num_rows, config.num_columns, list(map(str, texts)))
+        rows = range(0, min(config.num_rows, len(prompts)) * num, num)
+        images = [list(shown[row : row + min(num, config.num_columns)]) for row in rows]
+        pictures["images"] = grid(images, [[(str(text), "black")] for text in texts])
     repeated, texts = [key for key in keys for _ in range(num)], [text for text in texts for _ in range(num)]
     numbers = list(range(num)) * len(prompts)
-    found = records(mode, repeated, texts, numbers, judged.table, shown, config.num_records)
-    return Evaluation(judged.metrics(mode), tuple(found), pictures, judged.table.events)
+    image_records = records(mode, repeated, texts, numbers, judged.table, shown, config.num_records)
+    return Evaluation(judged.metrics(mode), tuple(image_records), pictures, judged.table.events)
 
 
 def evaluated_images(

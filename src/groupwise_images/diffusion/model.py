@@ -7,28 +7,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal, final
 
-from pydantic import AfterValidator, Field, field_validator, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from groupwise.config import Config, ImportPath, may_run
 from groupwise.config.errors import Count, Positive, Seed, Width
-
-
-def _modest(table: Mapping[str, Any]) -> Mapping[str, Any]:
-    for key, value in table.items():
-        limit = 10**4 if "layers" in key else 2**20
-        if any(
-            isinstance(element, int) and abs(element) > limit
-            for element in (value if isinstance(value, list | tuple) else [value])
-        ):
-            raise ValueError(
-                f"{key} = {value} is beyond {limit:,}, the most that a class of diffusers is made with here; write a"
-                " smaller number"
-            )
-    return table
-
-
-Modest = Annotated[Mapping[str, Any], AfterValidator(_modest)]
-"""Arguments of a class of diffusers, whose sizes are such that it can be made."""
 
 
 @final
@@ -43,7 +25,7 @@ class SchedulerConfig(Config):
     """
 
     name: Literal["FlowMatchEulerDiscreteScheduler", "DDIMScheduler"] = "FlowMatchEulerDiscreteScheduler"
-    settings: Modest = Field(default_factory=dict)
+    settings: Mapping[str, Any] = Field(default_factory=dict)
 
 
 @final
@@ -65,7 +47,7 @@ class Scratch(Config):
 
     kind: Literal["scratch"] = "scratch"
     name: Literal["DiTTransformer2DModel", "UNet2DModel"] = "DiTTransformer2DModel"
-    shape: Modest
+    shape: Mapping[str, Any]
     scheduler: SchedulerConfig = SchedulerConfig()
     dtype: Literal["float32", "float64", "bfloat16"] = "float32"
     seed: Seed | None = None
@@ -138,7 +120,7 @@ class Pretrained(Config):
 
 
 ModelConfig = Annotated[Scratch | Pretrained, Field(discriminator="kind")]
-"""Any diffusion model, told apart by `kind`."""
+"""Any diffusion model, chosen by `kind`."""
 
 
 @final

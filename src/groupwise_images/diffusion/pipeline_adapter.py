@@ -62,12 +62,12 @@ def without_images(columns: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in columns.items() if not isinstance(value, PromptImage)}
 
 
-Tensors = dict[str, Tensor]
+Tensors = Mapping[str, Tensor]
 Prompts = Sequence[Mapping[str, Any]]
 Negatives = Sequence[str] | None
-"""A negative prompt for each prompt; None stands for empty ones."""
+"""A negative prompt for each prompt; None means empty ones."""
 Size = tuple[int, ...]
-"""Height and width in pixels; of a video the number of frames stands before them."""
+"""Height and width in pixels; a video has the number of frames before them."""
 Encoded = tuple[Tensors, Tensors | None]
 """The conditions of prompts and of their negative prompts."""
 
@@ -81,22 +81,22 @@ GUIDE = "docs/guide/write_your_own_pipeline.md"
 
 
 class PipelineAdapter(ABC):
-    """What one class of diffusers' pipelines has of its own; everything else (guidance, precision, adapters, saving) is
-    done for all of them alike.
+    """The parts in which one class of diffusers' pipelines differs from the others. Guidance, precision, adapters and
+    saving are the same for all of them.
 
-    A subclass states `pipeline` and writes `latent_shape`, `encode` and `forward`. The other members have defaults,
-    which are those of a model that is asked in words, makes images, is not distilled for guidance, and whose denoiser
-    takes latents as the autoencoder makes them. An adapter is made without arguments and holds no state: every method
-    is a function of the loaded pipeline. `groupwise.testing.check_pipeline` tests one.
+    A subclass states `pipeline` and writes `latent_shape` and `encode`, mostly `forward` too. The other members have
+    defaults, which are those of a model that is asked in words, makes images, is not distilled for guidance, and whose
+    denoiser takes latents as the autoencoder makes them. An adapter is made without arguments and holds no state: every
+    method is a function of the loaded pipeline. `groupwise.testing.check_pipeline` tests one.
 
     In all methods `pipe` is the loaded pipeline, and `size` height and width in pixels; of a video the number of
-    frames stands before them. A prompt is a mapping of its columns, such as `prompt`.
+    frames is put before them. A prompt is a mapping of its columns, such as `prompt`.
 
     Example:
         >>> class Sana(PipelineAdapter):
         ...     pipeline = "SanaPipeline"
         >>> sorted(Sana.__abstractmethods__)
-        ['encode', 'forward', 'latent_shape']
+        ['encode', 'latent_shape']
     """
 
     pipeline: ClassVar[str]
@@ -173,19 +173,17 @@ class PipelineAdapter(ABC):
 
         Args:
             pipe, prompts, size: see the class.
-            negatives: a negative prompt for each prompt; None stands for empty ones.
+            negatives: a negative prompt for each prompt; None means empty ones.
 
         Returns:
-            names -> tensors `[P, ...]`, one row a prompt, whatever `forward` reads beside latents and time; and the
+            names -> tensors `[P, ...]`, one row a prompt, all inputs of `forward` but latents and time; and the
             same names with the same shapes for the negative prompts, None where the model takes guidance as an input.
             A row depends on its prompt alone: texts are padded to a fixed length, not to the longest one.
         """
 
-    @abstractmethod
-    def forward(
-        self, denoiser: Any, latents: Tensor, timestep: Tensor, condition: Mapping[str, Tensor], guidance: float
-    ) -> Tensor:
-        """Computes one prediction `[N, *latent_shape]`, with gradient where it is on, each row by itself.
+    def forward(self, denoiser: Any, latents: Tensor, timestep: Tensor, condition: Tensors, guidance: float) -> Tensor:
+        """Computes one prediction `[N, *latent_shape]`, with gradient where it is on, each row by itself; by default
+        `denoiser(latents, timestep=timestep, **condition)`.
 
         Args:
             denoiser: the component that is trained.
@@ -197,6 +195,7 @@ class PipelineAdapter(ABC):
         Returns:
             what the scheduler calls the model's output; for flow matching the velocity, noise less image.
         """
+        return denoiser(latents, timestep=timestep, **condition, return_dict=False)[0]
 
     def takes_guidance(self, pipe: Any) -> bool:
         """Tests that the denoiser was distilled for guidance and takes it as an input; False by default."""
@@ -206,7 +205,7 @@ class PipelineAdapter(ABC):
         """Combines the predictions `u` without and `c` with the prompt; by default `u + g (c - u)`."""
         return unconditional + guidance * (prompted - unconditional)
 
-    def without_image(self, condition: Mapping[str, Tensor]) -> Tensors:
+    def without_image(self, condition: Tensors) -> Tensors:
         """Returns the condition of negative prompts with its image left out too, for `model.image_guidance`. An adapter
         that does not write it cannot be guided by its image, as by default.
         """

@@ -1,13 +1,12 @@
-"""Samplers of one transition, one a file; adding a file to this union is the whole registration."""
+"""Samplers of one transition. A new one is a class in the union `Sampler`."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, final
 
-from pydantic import AfterValidator, Field
+from pydantic import Field
 
 from groupwise.config import Config
 
@@ -17,31 +16,9 @@ if TYPE_CHECKING:
     from groupwise_images.diffusion.transition import Schedule
 
 
-# The validator that a stochastic sampler has noise at all.
-
-
-def noisy(key: str, usual: float) -> Callable[[float], float]:
-    """Makes a validator of a noise level, which must be above 0.
-
-    Example:
-        >>> noisy("eta", 0.7)(0.5)
-        0.5
-        >>> noisy("eta", 0.7)(0.0)
-        Traceback (most recent call last):
-        ...
-        ValueError: eta = 0.0 leaves a transition without noise, and so without a log-prob to train by; write for example eta = 0.7
-    """  # noqa: E501
-
-    def check(value: float) -> float:
-        if value <= 0:
-            raise ValueError(
-                f"{key} = {value} leaves a transition without noise, and so without a log-prob to train by; write for"
-                f" example {key} = {usual}"
-            )
-        return value
-
-    return check
-
+# Without noise a transition has no log-prob to train by.
+Level = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+Share = Annotated[float, Field(gt=0, le=1, allow_inf_nan=False)]
 
 # The input and output of a sampler: the noise levels at both ends of a transition; the factor of the predicted noise
 # and the standard deviation of the new noise.
@@ -128,10 +105,8 @@ class DDIM(_Sampler):
     arXiv 2305.13301.
     """
 
-    stochastic: ClassVar[bool] = True
-    flow_only: ClassVar[bool] = False
     kind: Literal["ddim"] = "ddim"
-    eta: Annotated[float, Field(le=1, allow_inf_nan=False), AfterValidator(noisy("eta", 1.0))] = 1.0
+    eta: Share = 1.0
 
     def __call__(self, step: Step) -> Spread:
         """Returns the factor of the predicted noise and the standard deviation of the new noise."""
@@ -164,7 +139,7 @@ class FlowSDE(_Sampler):
 
     flow_only: ClassVar[bool] = True
     kind: Literal["flow_sde"] = "flow_sde"
-    noise: Annotated[float, Field(allow_inf_nan=False), AfterValidator(noisy("noise", 0.7))] = 0.7
+    noise: Level = 0.7
 
     def __call__(self, step: Step) -> Spread:
         """Returns the factor of the predicted noise and the standard deviation of the new noise."""
@@ -192,11 +167,9 @@ class Auto(_Sampler):
     Source: Liu et al. 2025, arXiv 2505.05470 (flow matching); Song et al. 2020, arXiv 2010.02502 (otherwise).
     """
 
-    stochastic: ClassVar[bool] = True
-    flow_only: ClassVar[bool] = False
     kind: Literal["auto"] = "auto"
-    noise: Annotated[float, Field(allow_inf_nan=False), AfterValidator(noisy("noise", 0.7))] = 0.7
-    eta: Annotated[float, Field(le=1, allow_inf_nan=False), AfterValidator(noisy("eta", 1.0))] = 1.0
+    noise: Level = 0.7
+    eta: Share = 1.0
 
     def __call__(self, step: Step) -> Spread:
         """Returns the factor of the predicted noise and the standard deviation of the new noise."""
@@ -227,10 +200,8 @@ class CPS(_Sampler):
     Source: Wang and Yu 2025, arXiv 2509.05952.
     """
 
-    stochastic: ClassVar[bool] = True
-    flow_only: ClassVar[bool] = False
     kind: Literal["cps"] = "cps"
-    eta: Annotated[float, Field(le=1, allow_inf_nan=False), AfterValidator(noisy("eta", 0.7))] = 0.7
+    eta: Share = 0.7
 
     def __call__(self, step: Step) -> Spread:
         """Returns the factor of the predicted noise and the standard deviation of the new noise."""
@@ -257,7 +228,7 @@ class DanceSDE(_Sampler):
 
     flow_only: ClassVar[bool] = True
     kind: Literal["dance_sde"] = "dance_sde"
-    noise: Annotated[float, Field(allow_inf_nan=False), AfterValidator(noisy("noise", 0.3))] = 0.3
+    noise: Level = 0.3
 
     def __call__(self, step: Step) -> Spread:
         """Returns the factor of the predicted noise and the standard deviation of the new noise."""
@@ -288,4 +259,4 @@ class ODE(_Sampler):
 
 
 Sampler = Annotated[Auto | DDIM | FlowSDE | DanceSDE | CPS | ODE, Field(discriminator="kind")]
-"""Any sampler, told apart by `kind`."""
+"""Any sampler, chosen by `kind`."""

@@ -13,8 +13,10 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from groupwise.domain.pass_sizes import SAMPLING, PassSizes
+from groupwise.config import ConfigError
+from groupwise.domain.pass_sizes import DECODING, MOST_ROWS, SAMPLING, UPDATE, PassSizes, pass_budget
 from groupwise.learner.shards import copy_without_weights, move_weights, shard_module
+from groupwise.processes import is_out_of_memory
 from groupwise_images.diffusion.config import Reduce
 from groupwise_images.diffusion.denoiser import Denoiser
 from groupwise_images.diffusion.image_prompts import PromptConditions
@@ -124,6 +126,107 @@ class Scorer:
                 result = compute(part)
             yield result
 
+    def rescored(self, sizes: PassSizes, compute: Callable[[Tensor], Fields], mask: Tensor, elements: int) -> Fields:
+        """Computes fields `[B, T]` of all pairs where the mask is true, with gradient where it is on.
+
+        Args:
+            sizes: transitions in one pass.
+            compute: pairs `[N, 2]` (member, decision) -> fields `[N]` or `[N, D]`.
+            mask: `[B, W D]`.
+            elements: `D` decisions a transition: 1 unless each element is one.
+        """
+        pairs = pairs_of(mask, elements)
+        return scatter(self.apply(sizes, compute, pairs), pairs, mask, elements)
+
+    def backward(
+        self,
+        sizes: PassSizes,
+        compute: Callable[[Tensor], Fields],
+        mask: Tensor,
+        elements: int,
+        cotangents: Mapping[str, Tensor],
+        *,
+        whole: bool = False,
+    ) -> Fields:
+        """Accumulates the gradient of `sum(cotangent * field)`, slice by slice, and returns the fields `[B, T]` without
+        gradient.
+
+        Args:
+            sizes, compute, mask, elements: as in `rescored`.
+            cotangents: name -> `[B, W D]`.
+            whole: takes all transitions in one pass, as a stored graph needs.
+        """
+        pairs = pairs_of(mask, elements)
+
+        def accumulated() -> Iterator[Fields]:
+            for part, counts in self.slices(sizes, pairs, whole=whole):
+                with torch.enable_grad():
+                    values = compute(part)
+                total = torch.zeros((), device=mask.device, dtype=torch.float64)
+                for name, cotangent in cotangents.items():
+                    value = values[name]
+                    if value.requires_grad:
+                        weight = cotangent.view(len(mask), -1, elements)[part[:, 0], part[:, 1]]
+                        weight = weight if counts else torch.zeros_like(weight)
+                        total = total + (weight.to(value.dtype) * value.view(len(part), elements)).sum()
+                if total.requires_grad:
+                    total.backward()
+                if counts:
+                    yield {name: value.detach() for name, value in values.items()}
+
+        return scatter(accumulated(), pairs, mask, elements)
+
+    def measure(
+        self,
+        sizes: PassSizes,
+        conditions: PromptConditions,
+        schedule: Schedule,
+        rows_of_model: int,
+        reserved_bytes: float,
+        memory_remedy: str,
+    ) -> None:
+        """Finds the rows of every kind of pass that is not known; no gradient is accumulated.
+
+        Args:
+            sizes: receive the rows.
+            conditions: of one prompt, with which passes are made.
+            schedule: gives a time to predict at.
+            rows_of_model: rows of the model that one row takes: several under guidance.
+            reserved_bytes: bytes that will be allocated later, such as an optimiser's moments.
+            memory_remedy: what to write where memory runs out.
+
+        Raises:
+            ConfigError: weights are sharded, and memory ran out.
+        """
+        denoiser, agree = self.denoiser, self.smallest if self.sharded else None
+        trained = [parameter for parameter in denoiser.module.parameters() if parameter.requires_grad]
+        budget = pass_budget(denoiser.device, reserved_bytes)
+        measure = partial(sizes.measure, device=denoiser.device, budget_bytes=budget)
+
+        def latents(num: int) -> Tensor:
+            return torch.zeros(num, *denoiser.latent_shape, dtype=denoiser.latent_dtype, device=denoiser.device)
+
+        def predict(num: int) -> Tensor:
+            start = latents(num)
+            time = schedule.timestep[:1].to(start).expand(num)
+            condition = conditions.select(torch.zeros(num, dtype=torch.long, device=start.device))
+            return denoiser.predict(start, time, condition, 2.0 if rows_of_model > 1 else 1.0)
+
+        def differentiate(num: int) -> None:
+            with torch.enable_grad():
+                torch.autograd.grad(predict(num).sum(), trained, allow_unused=True)
+
+        try:
+            with torch.no_grad():
+                measure(SAMPLING, predict, most=max(1, MOST_ROWS // rows_of_model), agree=agree)
+                measure(DECODING, lambda num: denoiser.decode(latents(num)))
+            if trained:
+                measure(UPDATE, differentiate, most=None, agree=agree)
+        except Exception as error:
+            if not is_out_of_memory(error):
+                raise
+            raise ConfigError(f"memory ran out while passes were measured; write {memory_remedy}") from error
+
     def smallest(self, number: int) -> int:
         """Returns the smallest of one number a process where weights are sharded; every process must call this method,
         which waits in the run's own group: another process may still judge images.
@@ -158,72 +261,6 @@ def _blocks(denoiser: nn.Module) -> Iterator[nn.Module]:
 
 # The same transitions under the live policy: batched over (member, decision) pairs, in slices where memory asks for
 # it.
-
-
-def rescored(
-    compute: Callable[[Tensor], Fields], mask: Tensor, elements: int, passes: PassSizes, scorer: Scorer
-) -> Fields:
-    """Computes fields `[B, T]` of all pairs where the mask is true, with gradient where it is on.
-
-    Args:
-        compute: pairs `[N, 2]` (member, decision) -> fields `[N]` or `[N, D]`.
-        mask: `[B, W D]`.
-        elements: `D` decisions a transition: 1 unless each element is one.
-        passes: transitions in one pass.
-        scorer: makes the passes.
-    """
-    pairs = pairs_of(mask, elements)
-    return scatter(scorer.apply(passes, compute, pairs), pairs, mask, elements)
-
-
-def backward(
-    compute: Callable[[Tensor], Fields],
-    mask: Tensor,
-    elements: int,
-    passes: PassSizes,
-    cotangents: Mapping[str, Tensor],
-    scorer: Scorer,
-    *,
-    whole: bool = False,
-) -> Fields:
-    """Accumulates the gradient of `sum(cotangent * field)`, slice by slice, and returns the fields `[B, T]` without
-    gradient.
-
-    Args:
-        compute, mask, elements, passes, scorer: as in `rescored`.
-        cotangents: name -> `[B, W D]`.
-        whole: takes all transitions in one pass, as a stored graph needs.
-    """
-    pairs = pairs_of(mask, elements)
-
-    def accumulated() -> Iterator[Fields]:
-        for part, counts in scorer.slices(passes, pairs, whole=whole):
-            with torch.enable_grad():
-                values = compute(part)
-            total = torch.zeros((), device=mask.device, dtype=torch.float64)
-            for name, cotangent in cotangents.items():
-                value = values[name]
-                if value.requires_grad:
-                    weight = cotangent.view(len(mask), -1, elements)[part[:, 0], part[:, 1]]
-                    weight = weight if counts else torch.zeros_like(weight)
-                    total = total + (weight.to(value.dtype) * value.view(len(part), elements)).sum()
-            if total.requires_grad:
-                total.backward()
-            if counts:
-                yield {name: value.detach() for name, value in values.items()}
-
-    return scatter(accumulated(), pairs, mask, elements)
-
-
-def of_rows(compute: Callable[[Tensor], Fields], rows: Tensor) -> Callable[[Tensor], Fields]:
-    """Returns the function of pairs whose members are places in `rows`; the data of no member is copied before its
-    pass.
-
-    Args:
-        compute: of pairs (member, decision).
-        rows: `[B]`, members.
-    """
-    return lambda pairs: compute(torch.stack([rows[pairs[:, 0]], pairs[:, 1]], 1))
 
 
 def pairs_of(mask: Tensor, elements: int) -> Tensor:

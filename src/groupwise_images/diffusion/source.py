@@ -1,6 +1,4 @@
-"""Sources of prompts, and of images to learn from, one source a file; adding a file to this union is the whole
-registration.
-"""
+"""Sources of prompts, and of images to learn from. A new one is a class in the union `SourceConfig`."""
 
 from __future__ import annotations
 
@@ -109,7 +107,7 @@ class ImagePairs(Config):
         degradation: what is done to a clean image; only where the images have no degraded ones.
         instruction: what is asked for in words beside each image, for a pipeline that reads both; unset takes the
             column `instruction` of the images.
-        fresh: each step degrades a training image anew; otherwise always the same way.
+        fresh: true degrades a training image anew at each step, false always the same way.
         repeats: how often each held-out image is degraded for evaluation.
         seed: of the degradations that stay the same. It is not the run's seed, so that runs with different seeds are
             judged on the same images.
@@ -248,4 +246,4 @@ class Texts(Config):
 
 
 SourceConfig = Annotated[DigitPrompts | ImagePairs | PromptFile | Texts, Field(discriminator="kind")]
-"""Any source, told apart by `kind`."""
+"""Any source, chosen by `kind`."""

@@ -14,7 +14,7 @@ from groupwise.streams import Streams
 from groupwise_images.diffusion.config import DemonstrationsConfig
 from groupwise_images.diffusion.denoiser import Condition, Denoiser
 from groupwise_images.diffusion.image_prompts import ImagePrompts, PromptConditions
-from groupwise_images.diffusion.transition import Parametrisation
+from groupwise_images.diffusion.transition import Parametrisation, over_images
 
 
 def demonstrations(
@@ -72,7 +72,7 @@ def supervised_loss(denoiser: Denoiser, samples: Samples, condition: PromptCondi
     """
     clean, noise, dropped = samples.payload["clean"], samples.payload["noise"], samples.payload["dropped"]
     timestep, signal, level = denoiser.noised(samples.payload["time"])
-    a, b = (value.to(clean).view(-1, *[1] * (clean.dim() - 1)) for value in (signal, level))
+    a, b = over_images(signal, clean), over_images(level, clean)
     member_condition = condition.select(samples.group)
     if member_condition.unconditional is not None:
         tensors = {
@@ -120,7 +120,7 @@ def image_demonstrations(
     size = min(size, len(pictures.demonstrated))
     places = streams.numpy("demonstrations", step).choice(len(pictures.demonstrated), size=size, replace=False)
     chosen = [pictures.demonstrated[place] for place in places.tolist()]
-    # Streams of their own: what is sampled in the same step is degraded otherwise.
+    # Separate random streams, so that demonstrations and rollouts of a step get different degradations.
     prompts = pictures.shown(chosen, Streams(streams.seed("demonstrations")), step)
     latents = denoiser.to_latents(torch.from_numpy(pictures.targets(chosen)))
     return demonstrations(config, latents, prompts, range(size), prompts, streams, step)

@@ -36,7 +36,7 @@ class Schedule:
     """Noise levels of `S` transitions, fp64.
 
     Args:
-        timestep: `[S]`, what the model is told at the start of each transition.
+        timestep: `[S]`, the timestep that the model is given at the start of each transition.
         time: `[S + 1]`, falling from at most 1 to 0: the noise level `s` of a flow, the share of the training steps
             otherwise.
         signal, noise: `[S + 1]`, the factors of image and noise.
@@ -264,11 +264,11 @@ class Transition:
 
     def draw(self, noise: Tensor) -> Tensor:
         """Draws `mean + std z` for `noise` `[N, ...]`, detached: an action is no function of the policy."""
-        return (self.mean + _like(self.std, self.mean) * noise).detach()
+        return (self.mean + over_images(self.std, self.mean) * noise).detach()
 
     def standardised(self, after: Tensor) -> Tensor:
         """Computes `(x' - mean) / std`, `[N, ...]`."""
-        return (after - self.mean) / _like(self.std, self.mean)
+        return (after - self.mean) / over_images(self.std, self.mean)
 
     def log_prob(self, after: Tensor, reduce: Reduce) -> Tensor:
         """Computes `log N(x'; mean, std)` of each element, reduced: `[N]`, or `[N, D]` for `per_element`. In the
@@ -283,25 +283,25 @@ class Transition:
             >>> round(value.item() + 0.5 * math.log(2 * math.pi), 6)
             -1.0
         """
-        log_probs = -0.5 * self.standardised(after).square() - _like(self.std, self.mean).log() - _HALF_LOG_TWO_PI
+        log_probs = -0.5 * self.standardised(after).square() - over_images(self.std, self.mean).log() - _HALF_LOG_TWO_PI
         return reduced(log_probs, reduce)
 
     def entropy(self, reduce: Reduce) -> Tensor:
         """Computes `log(std sqrt(2 pi e))` of each element, reduced. The schedule fixes it, so it has no gradient."""
-        entropies = _like(self.std, self.mean).log() + _HALF_LOG_TWO_PI + 0.5
+        entropies = over_images(self.std, self.mean).log() + _HALF_LOG_TWO_PI + 0.5
         return reduced(entropies.expand_as(self.mean), reduce).detach()
 
     def divergence(self, reference_mean: Tensor, reduce: Reduce) -> Tensor:
         """Computes `(mean - reference)^2 / (2 std^2)` of each element, reduced: the exact divergence from a Gaussian of
         the same spread.
         """
-        return reduced(0.5 * ((self.mean - reference_mean) / _like(self.std, self.mean)).square(), reduce)
+        return reduced(0.5 * ((self.mean - reference_mean) / over_images(self.std, self.mean)).square(), reduce)
 
     def shift(self, old_mean: Tensor, after: Tensor, reduce: Reduce) -> Tensor:
         """Computes `z (mean - old)` with the noise `z` that was drawn around `old`; the mean over elements, or one
         number an element for `per_element`.
         """
-        noise = (after - old_mean) / _like(self.std, self.mean)
+        noise = (after - old_mean) / over_images(self.std, self.mean)
         return reduced(noise * (self.mean - old_mean), "per_element" if reduce == "per_element" else "mean")
 
     def score_norm(self, after: Tensor, reduce: Reduce) -> Tensor:
@@ -331,7 +331,7 @@ def transition(
     """
     spread = sampler(step)
     of_latents, of_prediction = _weights(parametrisation, step, spread)
-    mean = _like(of_latents.to(latents), latents) * latents + _like(of_prediction.to(latents), latents) * prediction
+    mean = over_images(of_latents, latents) * latents + over_images(of_prediction, latents) * prediction
     return Transition(mean, spread.std.to(latents), step.size.to(latents))
 
 
@@ -364,5 +364,6 @@ def _weights(parametrisation: Parametrisation, step: Step, spread: Spread) -> tu
     return predicted_noise / b, after - predicted_noise * a / b
 
 
-def _like(value: Tensor, images: Tensor) -> Tensor:
-    return value.view(-1, *[1] * (images.dim() - 1))
+def over_images(value: Tensor, images: Tensor) -> Tensor:
+    """Shapes one number a row so that it multiplies the images of its row."""
+    return value.to(images).view(-1, *[1] * (images.dim() - 1))

@@ -1,4 +1,4 @@
-"""Sources of images, one source a file; adding a file to this union is the whole registration."""
+"""Sources of images. A new one is a class in the union `SourceConfig`."""
 
 from __future__ import annotations
 
@@ -10,6 +10,6 @@ from groupwise_images.image_source.base import Digits, Folder, Photographs, Tabl
 from groupwise_images.image_source.words import Words
 
 SourceConfig = Annotated[Digits | Words | Photographs | Folder, Field(discriminator="kind")]
-"""Any source, told apart by `kind`."""
+"""Any source, chosen by `kind`."""
 
 __all__ = ["Digits", "Folder", "Photographs", "SourceConfig", "Table", "Words"]

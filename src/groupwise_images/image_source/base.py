@@ -1,4 +1,4 @@
-"""The contents of a source: images, some trained on and some held out."""
+"""Sources of images, some trained on and some held out."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, final
 
 from pydantic import Field
 
-from groupwise.config import Config, ConfigError, nearest, read_json_lines
+from groupwise.config import Config, ConfigError, read_json_lines
 from groupwise.config.errors import PerStep, Positive, Width
 from groupwise.config.files import check_file
 from groupwise.domain.exported import filled_columns
@@ -81,15 +81,24 @@ class Pictures:
     remarks: Sequence[str] = ()
 
     @staticmethod
-    def spread(pictures: Sequence[Picture], num_held_out: int, remarks: Sequence[str] = ()) -> Pictures:
+    def spread(pictures: Sequence[Picture], num_held_out: int, key: str, remarks: Sequence[str] = ()) -> Pictures:
         """Holds out `num_held_out` pictures, spread evenly over all of them.
+
+        Raises:
+            ConfigError: there are too few.
 
         Example:
             >>> pixels = __import__("numpy").zeros((1, 2, 2))
-            >>> pictures = Pictures.spread([Picture(str(place), pixels) for place in range(6)], 2)
+            >>> pictures = Pictures.spread([Picture(str(place), pixels) for place in range(6)], 2, "source")
             >>> [picture.key for picture in pictures.held_out]
             ['1', '4']
         """
+        if len(pictures) <= num_held_out:
+            left_out = "".join(f"; {remark.removeprefix('data: ')}" for remark in remarks)
+            raise ConfigError(
+                f"{key}: images that can be read: {len(pictures)}, and {num_held_out} are to be held out; give at least"
+                f" {num_held_out + 1}, or a smaller {key}.num_held_out{left_out}"
+            )
         spacing = len(pictures) / num_held_out
         places = {round((number + 0.5) * spacing - 0.5) for number in range(num_held_out)}
         train = [picture for place, picture in enumerate(pictures) if place not in places]
@@ -293,14 +302,7 @@ class Folder(Config):
                 f"data: images left out because they cannot be read: {len(corrupt)}"
                 f" ({', '.join(corrupt[:_MAX_LISTED])}{more}); the first: {first_error}"
             )
-        if len(pictures) <= self.num_held_out:
-            smaller = f", or a smaller {key}.num_held_out" if self.num_held_out > 1 and len(pictures) > 1 else ""
-            left_out = "".join(f"; {remark.removeprefix('data: ')}" for remark in remarks)
-            raise ConfigError(
-                f"{key}: images in {self.clean} that can be read: {len(pictures)}, and {self.num_held_out} are to be"
-                f" held out; give at least {self.num_held_out + 1}{smaller}{left_out}"
-            )
-        return Pictures.spread(pictures, self.num_held_out, remarks)
+        return Pictures.spread(pictures, self.num_held_out, key, remarks)
 
 
 def natural(name: str) -> list[tuple[int, int, str]]:
@@ -347,7 +349,6 @@ def _files(folder: Path, key: str, remarks: list[str]) -> dict[str, Path]:
 
 _RESERVED = ("prompt", "degraded", "clean")
 _TARGET = "target"
-_READ_UNDER = {"degraded": "image_column", "clean": "target_column"}
 
 
 @final
@@ -408,22 +409,16 @@ class Table(Config):
                 f"{key}.target_column = {self.target_column!r}: no row of {self.path!r} has such a column; write one"
                 " that is there, or leave it out where there are no targets"
             )
-        if len(pictures) <= self.num_held_out:
-            raise ConfigError(
-                f"{key}.path = {self.path!r} has {len(pictures)} rows, and {self.num_held_out} are to be held out;"
-                f" write num_held_out = {max(1, len(pictures) - 1)}, or give at least {self.num_held_out + 1} rows"
-            )
         columns = filled_columns([picture.columns for picture in pictures])
         filled = [replace(picture, columns=row) for picture, row in zip(pictures, columns, strict=True)]
-        return Pictures.spread(filled, self.num_held_out)
+        return Pictures.spread(filled, self.num_held_out, key)
 
     def _picture(self, place: str, row: dict[str, Any], key: str) -> Picture:
         columns = {name: value for name, value in row.items() if name not in (self.image_column, self.target_column)}
         if taken := next((name for name in _RESERVED if name in columns), None):
-            advice = self._advice(taken, row, key)
             raise ConfigError(
-                f"{place} has a column {taken!r}, under which rewards find something else; {advice} (what is taken:"
-                f" {', '.join(_RESERVED)})"
+                f"{place} has a column {taken!r}, under which rewards find something else; rename it, or set"
+                f" {key}.image_column or {key}.target_column to read it as that"
             )
         name = self._path_text(place, row, self.image_column)
         if name is None:
@@ -435,7 +430,6 @@ class Table(Config):
         image = self._pixels(place, file, key)
         target_text = self._path_text(place, row, self.target_column)
         if target_text is None:
-            self._check_no_target(place, row, columns, key)
             return Picture(name, image, image, columns, str(file), has_target=False)
         target_file = Path(self.path).parent / target_text
         target = self._pixels(place, target_file, key)
@@ -445,23 +439,6 @@ class Table(Config):
                 f" {list(target.shape[1:])}; both must be of one size"
             )
         return Picture(name, target, image, columns, str(file))
-
-    def _advice(self, taken: str, row: dict[str, Any], key: str) -> str:
-        column_key = _READ_UNDER.get(taken)
-        is_meant = column_key is not None and getattr(self, column_key) not in row
-        return f"set {key}.{column_key} = {taken!r} to read it as that, or rename it" if is_meant else "rename it"
-
-    def _check_no_target(self, place: str, row: dict[str, Any], columns: dict[str, Any], key: str) -> None:
-        """Refuses a row whose target stands under a name much like that of its column."""
-        if self.target_column in row:
-            return
-        folder = Path(self.path).parent
-        paths = [name for name, value in columns.items() if isinstance(value, str) and (folder / value).is_file()]
-        if (meant := nearest(self.target_column, paths)) is not None:
-            raise ConfigError(
-                f"{place} has no column {self.target_column!r}, and its column {meant!r} names a file; set"
-                f" {key}.target_column = {meant!r}, or rename that column"
-            )
 
     def _path_text(self, place: str, row: dict[str, Any], column: str) -> str | None:
         text = row.get(column)

@@ -4,12 +4,12 @@ torch nor libraries for images.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, final
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, final
 
 from pydantic import Field, model_validator
 
-from groupwise.config import Config
+from groupwise.config import Config, ConfigError, InModule, Problem, user_callable, why_failed
 from groupwise.config.errors import Count, PerStep, Positive, Seed, Width
 from groupwise.domain.exported import Card, Export
 from groupwise.domain.settings import DomainConfig
@@ -17,15 +17,57 @@ from groupwise.reward import RewardConfig
 from groupwise.schedule import Schedule
 from groupwise_images.degradation import Degradation, GaussianNoise
 from groupwise_images.image_source import Folder, SourceConfig
-from groupwise_images.restoration.differentiable import DifferentiableLoss
 from groupwise_images.restoration.model import ModelConfig, Network
 from groupwise_images.restoration.policy import Gates, Pixels, PolicyConfig
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from groupwise.streams import Streams
     from groupwise_images.restoration.domain import RestorationDomain
 
 Distance = Literal["l1", "l2"]
+
+
+@final
+class DifferentiableLoss(Config):
+    """`weight` times the result of a function `loss(images, **columns) -> [N]`, added to the distance of `supervised`.
+
+    The images `[N, C, H, W]` are the network's output with its gradient. Of the source's columns the function is given
+    those that it has parameters for. It is a control for rewards: what a gradient through the reader achieves.
+
+    Args:
+        path: `package.module:function`; the module may lie in the working directory.
+        arguments: further arguments of the function, by name.
+        weight: factor.
+
+    Raises:
+        ConfigError: the function cannot be loaded or fails, or its result is not one finite number an image.
+    """
+
+    path: InModule
+    arguments: Mapping[str, Any] = Field(default_factory=dict)
+    weight: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 1.0
+
+    def __call__(self, images: Tensor, columns: Mapping[str, Sequence[Any]]) -> Tensor:
+        from groupwise.reward.scoring.table import arguments_for
+
+        key = "differentiable.path"
+        place, loss = f"{key} = {str(self.path)!r}", user_callable(self.path, key)
+        try:
+            values = loss(images, **arguments_for(loss, columns), **self.arguments)
+        except ConfigError:
+            raise
+        except Exception as error:  # a stranger's function may fail in any way
+            raise ConfigError(Problem(place, f"the function failed: {why_failed(error)}")) from error
+        if not isinstance(values, type(images)) or values.shape != images.shape[:1]:
+            shape = list(values.shape) if isinstance(values, type(images)) else type(values).__name__
+            raise ConfigError(Problem(place, f"it gave {shape}; give a tensor of {[len(images)]}, a number an image"))
+        if not values.requires_grad and images.requires_grad:
+            raise ConfigError(Problem(place, "its result has no gradient; compute it from the images with torch"))
+        if not values.isfinite().all():
+            raise ConfigError(Problem(place, "it gave values that are not finite; give a finite number an image"))
+        return self.weight * values
 
 
 @final
@@ -86,7 +128,7 @@ class RestorationConfig(DomainConfig):
         model: the network, with fresh weights or from a checkpoint.
         source: images.
         degradation: what is done to a clean image; only where the source has no degraded ones.
-        fresh: each step degrades an image anew; otherwise always the same way.
+        fresh: true degrades an image anew at each step, false always the same way.
         patch: side of a square cut out of each clean image at random, pixels; unset takes whole images, which must then
             be of one size.
         num_train: images trained on; unset takes all that are not held out.

@@ -28,9 +28,8 @@ from groupwise_images.restoration import evaluate as evaluate_module
 from groupwise_images.restoration import loading, network_check
 from groupwise_images.restoration.config import Distance, RestorationConfig
 from groupwise_images.restoration.evaluate import Shown, shown_places
-from groupwise_images.restoration.model import Network
 from groupwise_images.restoration.network_check import CutNetwork
-from groupwise_images.restoration.policy import Fields, GatePolicy, Pixels
+from groupwise_images.restoration.policy import Draws, Fields, GatePolicy, Pixels
 from groupwise_images.restoration.tiles import input_sizes, restore
 
 # Scores members again: the network sees each degraded image once, and what a member holds is read a few at a time.
@@ -122,7 +121,6 @@ class RestorationDomain(ImageDomain):
         self._train = self._pictures.train[: config.num_train]
         self._held_out = self._pictures.held_out[: config.evaluation.num_images]
         self._by_key = {picture.key: picture for picture in (*self._train, *self._held_out)}
-        self._tried_training = False
         self.rewards = Rewards(config.rewards)
         self.rewards.check_columns([*self._train[0].columns, "clean", "degraded"])
         self._check()
@@ -136,7 +134,7 @@ class RestorationDomain(ImageDomain):
         """Sentences on images that were left out, on trained weights that seem to follow another convention, and on
         rewards.
         """
-        return [*self._pictures.remarks, *([self._convention] if self._convention else []), *self.rewards.remarks]
+        return [*self._pictures.remarks, *self.rewards.remarks]
 
     @property
     def rewards_decisions(self) -> str:
@@ -190,8 +188,8 @@ class RestorationDomain(ImageDomain):
             streams.generator("restore", step, prompt.key, member) for prompt in prompts for member in range(group_size)
         ]
         self.fit_passes()
-        drawing, sigma = None if settings.get("top_k") == 1 else generators, settings.get("sigma")
-        drawn = self._policy.draw(self._network, degraded, group_size, drawing, sigma, requires)
+        draws = Draws(group_size, None if settings.get("top_k") == 1 else generators, settings.get("sigma"))
+        drawn = self._policy.draw(self._network, degraded, draws, requires)
         group = torch.arange(len(prompts), device=degraded.device).repeat_interleave(group_size)
         log_prob = drawn.fields["log_prob"]
         if not log_prob.isfinite().all():
@@ -266,11 +264,11 @@ class RestorationDomain(ImageDomain):
             output = self._network(degraded) if isinstance(self._policy, GatePolicy) else predicted[0]
 
         def fields(places: Tensor, payload: Mapping[str, Tensor]) -> dict[str, Tensor]:
-            found = self._policy.fields([value[image[places]] for value in predicted], payload, requires)
+            values = self._policy.fields([value[image[places]] for value in predicted], payload, requires)
             if output is not None:
                 distance = _distance(output[image[places]], payload["reference_output"], self.config.consistency)
-                found["auxiliary.consistency"] = distance
-            return found
+                values["auxiliary.consistency"] = distance
+            return values
 
         return Scored.from_tensors(rescored(fields, samples, rows, self.pass_sizes))
 
@@ -281,7 +279,6 @@ class RestorationDomain(ImageDomain):
             ConfigError: in training mode, in which demonstrations are scored, the network gives something other than
                 images.
         """
-        self._try_training()
         places = streams.numpy("demonstrations", step).choice(
             len(self._train), size=size, replace=size > len(self._train)
         )
@@ -297,13 +294,14 @@ class RestorationDomain(ImageDomain):
             auxiliary_count={"supervised": torch.ones(size, dtype=torch.float64, device=clean.device)},
         )
 
-    def _evaluate(self, peers: Peers | None) -> Evaluation:
+    @torch.no_grad()
+    def evaluate_shared(self, *, streams: Streams, peers: Peers | None) -> Evaluation:
         """Evaluates the network's own output (the policy's mode): rewards, judges, PSNR, SSIM, a picture."""
         config = self.config.evaluation
         self.fit_passes()
         size = self._images_at_once // config.repeats or 1
         judged = judged_in_chunks(self._held_out, size, self._judged, peers)
-        return evaluate_module.evaluation(config, self._held_out, self.rewards, judged)
+        return evaluate_module.evaluation(config, self._held_out, judged)
 
     @property
     def _images_at_once(self) -> int:
@@ -370,7 +368,7 @@ class RestorationDomain(ImageDomain):
         """Measures the images in a pass of sampling, of an update and of an evaluation, where they are not known.
 
         Args:
-            reserved_bytes: what will be allocated beside the passes, such as an optimiser's moments.
+            reserved_bytes: bytes that will be allocated later, such as an optimiser's moments.
         """
         if all(self.pass_sizes.knows(kind) for kind in (SAMPLING, UPDATE, EVALUATION)):
             return
@@ -500,31 +498,10 @@ class RestorationDomain(ImageDomain):
                 for picture in self._held_out
             ]
             network_check.try_sizes(self.module, degraded, shapes, self.config.tile, self.scale)
-            # Fresh weights follow no convention yet.
-            trained = not isinstance(self.config.model, Network) or self.config.model.checkpoint is not None
-            self._convention = (
-                network_check.other_convention(self.module, degraded, clean, self.scale) if trained else ""
-            )
             if self.config.differentiable is not None:
                 self.config.differentiable(self.module(degraded), evaluate_module.columns(self._train[:1]))
         finally:
             self.module.train(training)
-
-    def _try_training(self) -> None:
-        """Passes two images through the network in training mode once, and restores its buffers."""
-        if not self._tried_training:
-            _, degraded = self._pairs([self._train[0], self._train[-1]], self._streams, 0)
-            buffers, training = [(buffer, buffer.clone()) for buffer in self.module.buffers()], self.module.training
-            devices = [degraded.device] if degraded.device.type == "cuda" else []
-            try:
-                with torch.random.fork_rng(devices=devices), torch.no_grad():
-                    self.module.train()
-                    self._training_output(degraded)
-            finally:
-                self.module.train(training)
-                for buffer, saved in buffers:
-                    buffer.copy_(saved)
-            self._tried_training = True
 
     def _training_output(self, degraded: Tensor) -> Tensor:
         """Computes the network's output in training mode."""

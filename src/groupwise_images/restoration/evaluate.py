@@ -13,7 +13,7 @@ from torch.nn import functional
 
 from groupwise.domain.protocol import Evaluation
 from groupwise.reward import RewardError, Rewards, RewardTable
-from groupwise_images.image_evaluation import JudgedImages, as_pictures, compared, records
+from groupwise_images.image_evaluation import JudgedImages, as_pictures, records, side_by_side
 from groupwise_images.image_source.base import Picture
 from groupwise_images.restoration.config import EvaluationConfig
 from groupwise_images.restoration.network import enlarged
@@ -171,31 +171,28 @@ class Shown:
     clean: Tensor
 
 
-def evaluation(
-    config: EvaluationConfig, held_out: Sequence[Picture], rewards: Rewards, judged: JudgedImages
-) -> Evaluation:
+def evaluation(config: EvaluationConfig, held_out: Sequence[Picture], judged: JudgedImages) -> Evaluation:
     """Returns metrics, records and the picture of all images.
 
     Args:
         config: of the evaluation.
         held_out: all images that were evaluated, in order; each was restored `config.repeats` times.
-        rewards: read the other rows of the picture.
         judged: the restored images; those that people see are `Shown`.
     """
     keys, numbers = [picture.key for picture in held_out for _ in range(config.repeats)], range(config.repeats)
     written = [judged.shown[place].restored for place in range(min(config.num_records, len(keys)))]
     rows = records(MODE, keys, keys, [*numbers] * len(held_out), judged.table, written, config.num_records)
-    drawn = drawn_places(held_out, config.num_columns)
-    pictures, places = [held_out[place] for place in drawn], [place * config.repeats for place in drawn]
-    shown = [judged.shown[place] for place in places]
-    degraded, clean = [image.degraded for image in shown], [image.clean for image in shown]
-
-    def read(images: Sequence[Tensor]) -> RewardTable:
-        return score(rewards, pictures, images, clean, degraded, judges=False)
-
-    restored, columns = [image.restored for image in shown], [picture.columns for picture in pictures]
-    picture = compared(degraded, restored, clean, columns, judged.table.select(places), read)
-    images = {} if picture is None else {"images": picture}
+    drawn, images = drawn_places(held_out, config.num_columns), {}
+    if drawn:
+        places = [place * config.repeats for place in drawn]
+        shown = [judged.shown[place] for place in places]
+        images["images"] = side_by_side(
+            [image.degraded for image in shown],
+            [image.restored for image in shown],
+            [image.clean for image in shown],
+            [held_out[place].columns for place in drawn],
+            judged.table.select(places),
+        )
     return Evaluation(judged.metrics(MODE), tuple(rows), images, judged.table.events)
 
 

@@ -19,7 +19,6 @@ from torch import Tensor, nn
 from groupwise.config import ConfigError
 from groupwise.processes import is_first_process
 from groupwise.streams import Streams
-from groupwise_images.image_source.base import natural
 from groupwise_images.restoration.model import NETWORK, WEIGHTS, LoraConfig, ModelConfig, Network, Pretrained
 
 log = logging.getLogger("groupwise")
@@ -75,33 +74,14 @@ def open_network(config: ModelConfig, streams: Streams, device: torch.device) ->
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(streams.seed("model") if network.seed is None else network.seed)
         module = network.network.build()
-        num_controls = getattr(module, "num_controls", network.network.num_controls)
-        if network.network.num_controls and num_controls != network.network.num_controls:
-            raise ConfigError(
-                f"network.controls = {network.network.num_controls}, and the network's num_controls is {num_controls};"
-                f" write controls = {num_controls}"
-            )
         if network.lora is not None:
             module = add_lora(module, network.lora)
-    lazy = [
-        name
-        for name, parameter in module.named_parameters()
-        if isinstance(parameter, nn.parameter.UninitializedParameter)
-    ]
-    if lazy:
-        raise ConfigError(
-            f"model: {lazy[0]} has no size yet ({len(lazy)} such); write layers with sizes (Conv2d for LazyConv2d)"
-        )
     module = module.to(device=device, dtype=getattr(torch, network.dtype))
     if not any(parameter.requires_grad for parameter in module.parameters()):
-        number = sum(1 for _ in module.parameters())
-        reason = (
-            f": requires_grad is false for all {number} of them; set it to true for some, or give it an adapter"
-            " (model.lora)"
-            if number
-            else ""
+        raise ConfigError(
+            "model: the network has no parameter that could be trained; set requires_grad for some, or give it an"
+            " adapter (model.lora)"
         )
-        raise ConfigError(f"model: the network has no parameter that could be trained{reason}")
     if network.checkpoint is not None:
         _fill(module, newest(Path(network.checkpoint)), network.strict)
     return module
@@ -111,74 +91,51 @@ def add_lora(module: nn.Module, config: LoraConfig) -> nn.Module:
     """Puts an adapter on the named layers of a network; only the adapter is trained.
 
     Raises:
-        ConfigError: no layer of that name, or one that cannot have an adapter.
+        ConfigError: no layer of that name can have an adapter.
     """
-    from peft import LoraConfig as PeftConfig
-    from peft import get_peft_model
+    import peft
 
-    layers = {name: layer for name, layer in module.named_modules() if isinstance(layer, (nn.Conv2d, nn.Linear))}
-    bypassed = {
-        f"{name}.out_proj".lstrip(".")
-        for name, layer in module.named_modules()
-        if isinstance(layer, nn.MultiheadAttention)
-    }
-    refusals = {name: reason for name, layer in layers.items() if (reason := _no_adapter(layer, name in bypassed))}
-    fit = [name for name in layers if name not in refusals]
-    targets, key_text = (
-        config.target_modules,
-        "lora" if config.target_modules is None else f"lora.target_modules = {config.target_modules!r}",
-    )
-    fit_text = (
-        f"layers that can have an adapter are {fit}"
-        if fit
-        else "the network has no convolution and no linear map of torch.nn that could"
-    )
+    layers, targets = _adaptable(module), config.target_modules
     if targets is None:
-        target = fit
+        chosen = layers
     elif isinstance(targets, str):
         try:
-            target = [name for name in fit if re.fullmatch(targets, name)]
+            chosen = [name for name in layers if re.fullmatch(targets, name)]
         except re.error as error:
-            raise ConfigError(f"{key_text}: {error}; write a regular expression, or a list of endings") from error
-    else:
-        target = [name for name in layers if any(name == ending or name.endswith(f".{ending}") for ending in targets)]
-        for name in target:
-            if name in refusals:
-                raise ConfigError(f"{key_text}: {name} is {refusals[name]}; {fit_text}")
-    shared = Counter(id(layer.weight) for layer in layers.values())
-    for name in target:
-        if shared[id(layers[name].weight)] > 1:
             raise ConfigError(
-                f"{key_text}: {name} shares its weight with another layer, and an adapter of one would be merged into"
-                " both; leave it out"
-            )
-    if not target:
-        raise ConfigError(f"{key_text} names no layer; {fit_text}")
+                f"lora.target_modules = {targets!r}: {error}; write a regular expression, or a list of endings"
+            ) from error
+    else:
+        chosen = [name for name in layers if any(name == ending or name.endswith(f".{ending}") for ending in targets)]
+    if not chosen:
+        raise ConfigError(
+            f"lora.target_modules = {targets!r} names no layer that can have an adapter; those that can are {layers}"
+        )
     # Where no gradient is asked for, torch's transformer layers compute from the weights of their layers, without
     # calling them: adapters would be scored and trained, and left out of samples and evaluations.
     torch.backends.mha.set_fastpath_enabled(False)
     # The pattern matches whole names: peft reads a list as endings, and the name of a layer of several groups may end
     # in another layer's name.
-    pattern = "|".join(re.escape(name) for name in target)
-    return cast(
-        nn.Module, get_peft_model(module, PeftConfig(r=config.r, lora_alpha=config.alpha, target_modules=pattern))
-    )  # type: ignore[arg-type]
+    pattern = "|".join(re.escape(name) for name in chosen)
+    settings = peft.LoraConfig(r=config.r, lora_alpha=config.alpha, target_modules=pattern)
+    return cast(nn.Module, peft.get_peft_model(module, settings))  # type: ignore[arg-type]
 
 
-def _no_adapter(layer: nn.Module, bypassed: bool) -> str:
-    """Says why a convolution or linear map cannot have an adapter; empty where it can."""
-    if getattr(layer, "groups", 1) > 1:
-        return "a grouped convolution, whose adapter peft cannot merge"
-    if bypassed:
-        return "read by its MultiheadAttention, which would pass an adapter by"
-    if type(layer).forward not in (nn.Conv2d.forward, nn.Linear.forward):
-        return "one with a forward of its own, which may do something else with a merged weight"
-    # weight_norm and spectral_norm compute the weight at every call, which drops what peft added to it.
-    return (
-        ""
-        if layer._parameters.get("weight") is not None
-        else "one whose weight is computed, into which peft cannot merge an adapter"
-    )
+def _adaptable(module: nn.Module) -> list[str]:
+    """Lists the convolutions and linear maps on which an adapter counts, and into which peft can merge it again."""
+    modules = list(module.named_modules())
+    # MultiheadAttention reads the weight of this layer without calling it.
+    bypassed = {f"{name}.out_proj".lstrip(".") for name, layer in modules if isinstance(layer, nn.MultiheadAttention)}
+    layers = {name: layer for name, layer in modules if isinstance(layer, (nn.Conv2d, nn.Linear))}
+    uses = Counter(id(layer._parameters.get("weight")) for layer in layers.values())
+
+    def fits(name: str, layer: nn.Conv2d | nn.Linear) -> bool:
+        # A weight that is computed at every call (weight_norm, spectral_norm) would drop what was merged into it.
+        weight = layer._parameters.get("weight")
+        plain = type(layer).forward in (nn.Conv2d.forward, nn.Linear.forward) and getattr(layer, "groups", 1) == 1
+        return weight is not None and uses[id(weight)] == 1 and plain and name not in bypassed
+
+    return [name for name, layer in layers.items() if fits(name, layer)]
 
 
 def newest(path: Path) -> Path:
@@ -203,16 +160,12 @@ def newest(path: Path) -> Path:
         raise ConfigError(
             f"model.checkpoint = {str(path)!r}: no such file, and no folder with {', '.join(_SUFFIXES)} files"
         )
-    series: dict[tuple[str, ...], list[Path]] = {}
-    for file in files:
-        # The same word may be written with an underscore, a dot or without.
-        words = re.split(r"\d+", re.sub(r"[-_ .]", "", file.stem.lower()))
-        series.setdefault(tuple(words), []).append(file)
-    if len(series) > 1:
-        names = sorted((max(files, key=_number).name for files in series.values()), key=natural)
+    # The same word may be written with an underscore, a dot or without.
+    words = {re.sub(r"[-_ .\d]", "", file.stem.lower()) for file in files}
+    if len(words) > 1:
         raise ConfigError(
-            f"model.checkpoint = {str(path)!r}: it holds files of several names ({', '.join(names[:5])}), none of them"
-            " the newest; name the file"
+            f"model.checkpoint = {str(path)!r}: it holds files of several names ({', '.join(sorted(words)[:5])}), none"
+            " of them the newest; name the file"
         )
     return max(files, key=_number)
 
@@ -252,7 +205,7 @@ def _read(path: Path) -> dict[str, Tensor]:
         # torch's message on pickled code begins with advice to run it.
         code = type(error).__name__ == "UnpicklingError" or "TorchScript" in str(error)
         reason = (
-            f"it holds code or objects{_objects(path)}, none of which is run"
+            "it holds code or objects, none of which is run"
             if code
             else f"it cannot be read ({type(error).__name__}: {_line(error)})"
         )
@@ -283,16 +236,6 @@ def _table(content: Any, path: Path) -> dict[str, Tensor]:
         f"model.checkpoint = {str(path)!r}: it holds {description} and no table of tensors by name, alone or under one"
         f" of {', '.join(_TABLES)}; {_WRITE}"
     )
-
-
-def _objects(path: Path) -> str:
-    """Lists the classes whose objects a file holds, as far as torch lists them without making the objects."""
-    try:
-        class_names = torch.serialization.get_unsafe_globals_in_checkpoint(path)
-    except Exception:
-        # torch lists no classes of its older files, of TorchScript and of plain pickles.
-        return ""
-    return f" ({', '.join(sorted(class_names)[:5])})" if class_names else ""
 
 
 def _line(error: Exception) -> str:
@@ -413,7 +356,7 @@ def _prefixes(checkpoint_names: Collection[str], network_names: Collection[str],
 
 
 def _heads(long: Collection[str], short: Collection[str]) -> Counter[str]:
-    """Counts, for each prefix, the long names that are a short name behind that prefix."""
+    """Counts, for each prefix, the long names that are that prefix followed by a short name."""
     short_names = set(short)
     return Counter(
         name[:place]

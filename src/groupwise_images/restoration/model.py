@@ -99,4 +99,4 @@ class Pretrained(Config):
 
 
 ModelConfig = Annotated[Network | Pretrained, Field(discriminator="kind")]
-"""Any network, told apart by `kind`."""
+"""Any network, chosen by `kind`."""

@@ -1,6 +1,4 @@
-"""Networks that restore: images in, images of the same size out, or of `scale` times the sides. One architecture a
-file; adding a file to this union is the whole registration.
-"""
+"""Networks. A new one is a class in the union `NetworkConfig`."""
 
 from __future__ import annotations
 
@@ -457,4 +455,4 @@ class CallableNetwork(CalledFromPath):
 
 
 NetworkConfig = Annotated[Residual | NAFNet | Gated | Toned | Upscaling | CallableNetwork, Field(discriminator="kind")]
-"""Any network, told apart by `kind`."""
+"""Any network, chosen by `kind`."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
 from typing import Any, cast, final
 
 import torch
@@ -12,9 +11,7 @@ from torch import Tensor, nn
 from groupwise.config import ConfigError
 from groupwise.domain.pass_sizes import PassSizes, joined, joined_rows
 from groupwise_images.restoration.config import TileConfig
-from groupwise_images.restoration.network import enlarged
 from groupwise_images.restoration.tiles import input_sizes
-from groupwise_images.reward.similarity import psnr
 
 
 def try_network(module: nn.Module, degraded: Tensor, key: str, scale: int = 1) -> None:
@@ -82,49 +79,6 @@ def try_sizes(
                 " otherwise set domain.tile.size"
             ) from error
         checked(output, images, scale=scale)
-
-
-@torch.no_grad()
-def other_convention(module: nn.Module, degraded: Tensor, clean: Tensor, scale: int = 1) -> str:
-    """Describes trained weights that restore images only under another convention than the network is called with;
-    empty where none does better.
-
-    Such a network is not refused, for training would teach it to give images, but it would lose what it has learned. A
-    network that was trained against another degradation does better the less it changes; so the other convention must
-    also be better than the degraded images themselves, and than black images.
-
-    Args:
-        module: the network, in the mode in which it is sampled.
-        degraded, clean: `[N, C, H, W]`, within [0, 1].
-        scale: of the network; degraded images are enlarged by it before they are compared.
-
-    Returns:
-        a sentence with the PSNRs (dB) and what to write, where another convention has less than half the squared error,
-            and at least 1 dB less than the degraded images and than black ones.
-    """
-    output, unrestored_images = module(degraded), enlarged(degraded, scale)
-    outputs = {
-        "its output is added to what it is given, as a residual": unrestored_images + output,
-        "its output is taken from what it is given, as the noise in it": unrestored_images - output,
-        "its output is 0 to 255": output / 255,
-    }
-    # A network may refuse pixels beyond [0, 1].
-    with suppress(Exception):
-        outputs["both are 0 to 255"] = module(degraded * 255) / 255
-    error = lambda image: float((image.double() - clean.double()).square().mean())  # noqa: E731
-    convention = min(outputs, key=lambda name: error(outputs[name]))
-    bound = min(error(output) / 2, 0.8 * error(unrestored_images), 0.8 * error(torch.zeros_like(clean)))
-    if not error(outputs[convention]) < bound:
-        return ""
-    current, converted, unrestored = (
-        f"{psnr(image.double().cpu().numpy(), clean.double().cpu().numpy()):.1f} dB"
-        for image in (output, outputs[convention], unrestored_images)
-    )
-    numbers = f"{current} as it is, {converted} so, {unrestored} before it"
-    return (
-        f"model: the network seems to be one where {convention} ({numbers}); where that is so, give a module whose"
-        " forward returns the restored image in [0, 1]"
-    )
 
 
 def checked(output: Any, images: Tensor, when: str = "", scale: int = 1) -> Tensor:

@@ -28,7 +28,7 @@ def perceptron(prompts: Sequence[Any], completions: Sequence[Any], label: Sequen
 
 
 def support_vectors(prompts: Sequence[Any], completions: Sequence[Any], label: Sequence[int]) -> list[float]:
-    """Returns 1 where a support vector machine, trained on clean digits, sees the image's own digit; otherwise 0."""
+    """Returns 1 where a support vector machine, trained on clean digits, reads the image's digit, and 0 elsewhere."""
     return _right(_seen(_support_vectors(), completions), label)
 
 
@@ -57,7 +57,7 @@ def _right(seen: Sequence[int], labels: Sequence[int]) -> list[float]:
 def _perceptron() -> Any:
     reader = MLPClassifier(hidden_layer_sizes=(64,), max_iter=100, random_state=0, n_iter_no_change=200)
     with warnings.catch_warnings():
-        # It is stopped on purpose before its loss stands still.
+        # Training stops on purpose before the loss has converged.
         warnings.filterwarnings("ignore", message="Stochastic Optimizer")
         return reader.fit(*_clean())
 

@@ -6,21 +6,21 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self, final
+from typing import Any, Literal, Self, final
 
-from pydantic import Field, model_validator
+from pydantic import model_validator
 
 from groupwise.config import ImportPath, user_callable
 from groupwise.config.errors import PerStep
-from groupwise.reward.base import Reward, RewardError, RewardFunction, Value
+from groupwise.reward.base import RewardError, RewardFunction, Value
 from groupwise.reward.callable import ENTRY_POINTS
 from groupwise.reward.completions import Text
 from groupwise.reward.image import as_array, as_pil, in_batches
-from groupwise_images.reward.preference import load_from, place
+from groupwise_images.reward.preference import ModelReward, load_from, place
 
 
 @final
-class Classifier(Reward):
+class Classifier(ModelReward):
     """`R = p(label | image)` under a frozen classifier, its logarithm, or 1 where the label is the most likely class.
 
     The classifier is a folder of transformers (`path`) or any callable (`function`) that takes images, one `uint8 [H,
@@ -48,9 +48,6 @@ class Classifier(Reward):
     """True where the function returns probabilities instead of logits."""
     batch_size: PerStep = 64
     """Images in one call."""
-    device: str = "auto"
-    """A torch device for the folder's model, or `auto`: the accelerator where there is one."""
-    timeout_seconds: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = 600.0
 
     @model_validator(mode="after")
     def _one_source(self) -> Self:
@@ -94,9 +91,6 @@ class Classifier(Reward):
             transformers, processor_name.removesuffix("Fast").removesuffix("Pil") + "Pil"
         ).from_pretrained(self.path, local_files_only=True)
         return FolderClassifier(model.to(place(self.device)).eval().requires_grad_(False), processor)
-
-    def __call__(self, prompts: Sequence[Text], completions: Sequence[Any], **columns: Sequence[Any]) -> Any:
-        return self.open()(prompts=prompts, completions=completions, **columns)
 
 
 @final

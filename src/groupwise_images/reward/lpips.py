@@ -70,28 +70,14 @@ class Lpips(Reward):
 def _import_torchvision(network: Network) -> None:
     """Imports torchvision; raises an error where it is missing or was built for another version of torch."""
     file, size = _FILES[network]
-    needs = (
-        f"the weights of network = {network!r} ({file}, {size} MB, fetched at first use into"
-        f" {_weights(network).parent})"
-    )
     try:
         import_module("torchvision")
-    except ModuleNotFoundError as error:
-        if error.name != "torchvision":
-            raise
-        raise RewardError(
-            f'kind = "lpips" needs torchvision, which is not installed, and {needs}; write pip install'
-            f' torchvision{_INDEX}, or use kind = "ssim"'
-        ) from error
     except (ImportError, OSError, RuntimeError) as error:
-        # The compiled part of torchvision does not load where torch has no CUDA and torchvision has: the package index
-        # holds CUDA builds only.
-        import torch
-
         raise RewardError(
-            f'kind = "lpips" needs torchvision, and the one that is installed does not fit torch {torch.__version__}'
-            f" ({type(error).__name__}: {error}); write pip install --force-reinstall --no-deps torchvision{_INDEX}, or"
-            f' use kind = "ssim". It also needs {needs}'
+            f'kind = "lpips" needs a torchvision that fits the installed torch ({type(error).__name__}: {error}), and'
+            f" the weights of network = {network!r} ({file}, {size} MB, fetched at first use into"
+            f" {_weights(network).parent}); write pip install --force-reinstall --no-deps torchvision{_INDEX}, or use"
+            ' kind = "ssim"'
         ) from error
 
 

@@ -58,6 +58,19 @@ def place(device: str) -> str:
     return str(torch.accelerator.current_accelerator()) if torch.accelerator.is_available() else "cpu"
 
 
+class ModelReward(Reward):
+    """The common part of the rewards that ask a model of transformers."""
+
+    batch_size: PerStep = 16
+    """Images in one forward pass."""
+    device: str = "auto"
+    """A torch device, or `auto`: the accelerator where there is one."""
+    timeout_seconds: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = 600.0
+
+    def __call__(self, prompts: Sequence[Text], completions: Sequence[Any], **columns: Sequence[Any]) -> Any:
+        return self.open()(prompts, completions, **columns)
+
+
 # CLIP as a reward of images: the similarity of an image and its prompt, and the features that further rewards build
 # on.
 
@@ -123,7 +136,7 @@ def _unit(output: Any) -> Any:
 
 
 @final
-class ClipScore(Reward):
+class ClipScore(ModelReward):
     """`R = 100 cos(image, prompt)` under a CLIP model: how well the image shows what was asked for.
 
     A prompt longer than the model reads loses its end.
@@ -140,19 +153,11 @@ class ClipScore(Reward):
     kind: Literal["clip_score"] = "clip_score"
     path: str
     """A local folder with the model, for example openai/clip-vit-large-patch14."""
-    batch_size: PerStep = 16
-    """Images in one forward pass."""
-    device: str = "auto"
-    """A torch device, or `auto`: the accelerator where there is one."""
-    timeout_seconds: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = 600.0
 
     def open(self) -> RewardFunction:
         get = f"hf download openai/clip-vit-large-patch14 --local-dir {self.path}"
         clip = LoadedClip.load(self.kind, self.path, self.device, get)
         return ClipReward(clip, 100.0, self.batch_size)
-
-    def __call__(self, prompts: Sequence[Text], completions: Sequence[Any], **columns: Sequence[Any]) -> Any:
-        return self.open()(prompts, completions, **columns)
 
 
 @final
@@ -183,7 +188,7 @@ _GET_HEAD = (
 
 
 @final
-class Aesthetic(Reward):
+class Aesthetic(ModelReward):
     """`R = head(f)`, `f` the unit image features of a CLIP model and the head a chain of affine maps: about 1 (poor) to
     10 (beautiful), whatever the prompt.
 
@@ -200,11 +205,6 @@ class Aesthetic(Reward):
     """A local folder with openai/clip-vit-large-patch14."""
     head: str
     """A safetensors file with the head's weights, named `layers.N.weight` and `layers.N.bias` as LAION's are."""
-    batch_size: PerStep = 16
-    """Images in one forward pass."""
-    device: str = "auto"
-    """A torch device, or `auto`: the accelerator where there is one."""
-    timeout_seconds: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = 600.0
 
     def open(self) -> RewardFunction:
         clip = LoadedClip.load(
@@ -213,9 +213,6 @@ class Aesthetic(Reward):
         return AestheticReward(
             clip, _head(self.head, clip.model.config.projection_dim, clip.model.device), self.batch_size
         )
-
-    def __call__(self, prompts: Sequence[Text], completions: Sequence[Any], **columns: Sequence[Any]) -> Any:
-        return self.open()(prompts, completions, **columns)
 
 
 @final
@@ -275,7 +272,7 @@ def _head(path: str, width: int, device: Any) -> list[tuple[Any, Any]]:
 
 
 @final
-class PickScore(Reward):
+class PickScore(ModelReward):
     """`R = s cos(image, prompt)`, with the model's own learned scale `s = exp(logit_scale)`: a difference of 1 is odds
     of e to 1 of being picked.
 
@@ -294,9 +291,6 @@ class PickScore(Reward):
     """
     batch_size: PerStep = 8
     """Images in one forward pass."""
-    device: str = "auto"
-    """A torch device, or `auto`: the accelerator where there is one."""
-    timeout_seconds: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = 600.0
 
     def open(self) -> RewardFunction:
         beside = "tokenizer.json tokenizer_config.json vocab.json merges.txt preprocessor_config.json"
@@ -306,6 +300,3 @@ class PickScore(Reward):
         )
         clip = LoadedClip.load(self.kind, self.path, self.device, get)
         return ClipReward(clip, float(clip.model.logit_scale.detach().exp()), self.batch_size)
-
-    def __call__(self, prompts: Sequence[Text], completions: Sequence[Any], **columns: Sequence[Any]) -> Any:
-        return self.open()(prompts, completions, **columns)

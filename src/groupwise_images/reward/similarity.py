@@ -222,8 +222,7 @@ class Psnr(TargetReward):
     scale: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 1.0
     """Factor, for sums with rewards on another scale."""
     window: Width = 8
-    """Of a map: the error is averaged over squares of so many pixels on a side, which lie side by side as JPEG's blocks
-    do.
+    """The side of a map's squares in pixels: the error is averaged over squares that lie side by side as JPEG's blocks.
     """
 
     def number(self, image: np.ndarray, target: np.ndarray) -> float:

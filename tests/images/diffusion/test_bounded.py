@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import pytest
@@ -12,9 +11,7 @@ from tests.images.diffusion.small import measured_domain as domain
 
 from groupwise.config import ConfigError
 from groupwise.domain import pass_sizes
-from groupwise.domain.pass_sizes import DECODING, MOST_ROWS, SAMPLING, UPDATE
-from groupwise.domain.protocol import CutsPasses
-from groupwise.memory import peak_bytes
+from groupwise.domain.pass_sizes import MOST_ROWS, SAMPLING, UPDATE
 from groupwise.records import Scored
 from groupwise.streams import Streams
 
@@ -32,12 +29,8 @@ def rows_of_passes(diffusion: Any) -> list[int]:
 
 def bounded(monkeypatch: pytest.MonkeyPatch, rows: int, changes: dict[str, Any] | None = None) -> Any:
     """A domain whose passes without gradient are measured to `rows`."""
-    monkeypatch.setattr("groupwise_images.diffusion.measure_passes.MOST_ROWS", rows)
+    monkeypatch.setattr("groupwise_images.diffusion.scorer.MOST_ROWS", rows)
     return domain(changes)
-
-
-def test_the_domain_cuts_its_passes() -> None:
-    assert isinstance(domain(), CutsPasses)
 
 
 def test_no_pass_of_an_evaluation_or_of_sampling_is_larger_than_the_bound() -> None:
@@ -140,44 +133,6 @@ def test_an_evaluation_lets_images_go_once_they_are_judged(monkeypatch: pytest.M
     assert [record["key"] for record in evaluation.records] == [record["key"] for record in expected.records]
     assert ["image" in record for record in evaluation.records] == [True] * 3 + [False] * 17
     assert evaluation.pictures["images"].shape == expected.pictures["images"].shape
-
-
-@pytest.mark.slow
-def test_what_is_held_beside_the_result_does_not_grow_with_the_members() -> None:
-    requires = frozenset({"log_prob", "mean_shift"})
-    held: dict[str, list[int]] = {"sampling": [], "scoring": [], "update": []}
-    for num_members in (16, 96):
-        diffusion = domain({"transitions_at_once": 4})
-        diffusion.pass_sizes.restore({DECODING: 4})
-        found: list[Any] = []
-
-        def sample(diffusion: Any = diffusion, found: list[Any] = found, number: int = num_members // 2) -> None:
-            with torch.no_grad():
-                found.append(sampled(diffusion, 2, number, requires))
-
-        peak = peak_bytes(sample, torch.device("cpu"))
-        (samples,) = found
-        held["sampling"].append(peak - num_bytes(samples.payload))
-        rows, ones = torch.arange(num_members).flip(0), torch.ones(num_members, 3, dtype=torch.float64)
-
-        def score(diffusion: Any = diffusion, found: list[Any] = found, rows: Any = rows) -> None:
-            with torch.no_grad():
-                found.append(diffusion.score(found[0], rows, requires))
-
-        def update(diffusion: Any = diffusion, found: list[Any] = found, rows: Any = rows, ones: Any = ones) -> None:
-            found.append(diffusion.backward(found[0], rows, Scored(ones)))
-
-        # Gradients stay allocated from the first pass on.
-        diffusion.backward(samples, rows[:4], Scored(ones[:4]))
-        for part, run in (("scoring", score), ("update", update)):
-            peak = peak_bytes(run, torch.device("cpu"))
-            held[part].append(peak - num_bytes(found[-1].tensors()))
-    # Some numbers a transition, such as its place, are no image of 512 bytes.
-    assert all(many - few < 80 * 3 * 96 for few, many in held.values()), held
-
-
-def num_bytes(values: Mapping[str, Any]) -> int:
-    return sum(value.nbytes for value in values.values() if isinstance(value, torch.Tensor))
 
 
 def test_a_stage_with_other_settings_has_the_sizes_unless_its_passes_differ() -> None:

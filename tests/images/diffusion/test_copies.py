@@ -124,15 +124,6 @@ def test_the_first_update_uses_the_graph_of_the_noised_copies(monkeypatch: pytes
     assert torch.allclose(through(kept, samples[id(kept)]), expected, rtol=0, atol=1e-12)
 
 
-def test_a_graph_of_other_weights_is_not_used() -> None:
-    small = domain()
-    samples = small.with_reference(noised(small, MIRRORED))
-    nudge(small)
-    moved = through(small, samples)
-    small.module.zero_grad()
-    assert torch.allclose(through(small, samples), moved, rtol=0, atol=1e-12)
-
-
 def test_recorded_fields_are_those_of_the_policy_that_sampled() -> None:
     small = domain()
     samples = small.with_reference(noised(small, MIRRORED))

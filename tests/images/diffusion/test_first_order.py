@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,14 +14,10 @@ from diffusers import (
     PNDMScheduler,
     UniPCMultistepScheduler,
 )
-from tests.images.diffusion.models.tiny import build
-from torch import Tensor
 
-from groupwise.testing import BrokenLaws, check_pipeline
-from groupwise_images.diffusion.models.families import StableDiffusion
 from groupwise_images.diffusion.sampler import ODE, Step
-from groupwise_images.diffusion.stepwise import of_first_order
 from groupwise_images.diffusion.transition import read_parametrisation, read_schedule, transition
+from groupwise_images.testing import of_first_order
 
 FLOW = {"prediction_type": "flow_prediction", "use_flow_sigmas": True, "flow_shift": 3.0}
 ZERO = {"rescale_betas_zero_snr": True, "timestep_spacing": "trailing", "prediction_type": "v_prediction"}
@@ -54,35 +49,3 @@ def test_it_takes_the_step_without_noise(scheduler: Any, num_steps: int) -> None
         step = Step.of(schedule, torch.full((2,), index))
         here = transition(ODE(), read_parametrisation(first), here, torch.sin(3 * here), step).mean
     assert torch.allclose(latents.double(), here, rtol=1e-4, atol=1e-5)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "scheduler",
-    [
-        DPMSolverMultistepScheduler(),
-        EulerDiscreteScheduler(timestep_spacing="trailing", prediction_type="v_prediction"),
-    ],
-    ids=["linspace", "trailing"],
-)
-def test_a_right_adapter_keeps_the_laws_whatever_its_folders_scheduler_is(scheduler: Any, tmp_path: Path) -> None:
-    """DDIM's own scheduler steps by equal distances, whatever its timesteps are."""
-    pipe = build("StableDiffusionPipeline")
-    pipe.scheduler = scheduler
-    pipe.save_pretrained(tmp_path)
-    check_pipeline(StableDiffusion, tmp_path, size=(16, 8))
-
-
-class Shifted(StableDiffusion):  # type: ignore[misc]
-    def decode(self, pipe: Any, latents: Tensor, size: tuple[int, ...]) -> Tensor:
-        return super().decode(pipe, latents + 0.2 * pipe.vae.config.scaling_factor, size)
-
-
-@pytest.mark.slow
-def test_a_wrong_shift_shows_also_where_drawn_latents_are_huge(tmp_path: Path) -> None:
-    """Under a scheduler that begins almost at pure noise, random weights make latents so large that no shift shows."""
-    pipe = build("StableDiffusionPipeline")
-    pipe.scheduler = DPMSolverMultistepScheduler(beta_start=0.0001, beta_end=0.02)
-    pipe.save_pretrained(tmp_path)
-    with pytest.raises(BrokenLaws, match=r"decode: .* see unpack, decode, and the scale and shift of the autoencoder"):
-        check_pipeline(Shifted, tmp_path, size=(16, 8))

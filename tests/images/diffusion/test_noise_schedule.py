@@ -6,7 +6,6 @@ from typing import Any
 import pytest
 import torch
 from diffusers import (
-    CogVideoXDDIMScheduler,
     DDIMInverseScheduler,
     DDIMScheduler,
     DDPMScheduler,
@@ -15,7 +14,6 @@ from diffusers import (
     EulerAncestralDiscreteScheduler,
     EulerDiscreteScheduler,
     FlowMatchEulerDiscreteScheduler,
-    FlowMatchHeunDiscreteScheduler,
     HeunDiscreteScheduler,
     KDPM2DiscreteScheduler,
     LMSDiscreteScheduler,
@@ -25,7 +23,6 @@ from diffusers import (
 
 from groupwise.config import ConfigError
 from groupwise_images.diffusion.transition import (
-    flow_schedule,
     read_parametrisation,
     read_schedule,
 )
@@ -107,18 +104,6 @@ def test_levels_are_those_that_the_class_itself_makes_of_its_configuration(famil
         assert abs(float(near) - signal) < 2e-3
 
 
-def test_ddpm_ends_at_an_image_whatever_keys_are_left_over() -> None:
-    scheduler = DDPMScheduler.from_config(DDIMScheduler(set_alpha_to_one=False, clip_sample=False).config)
-    assert read_schedule(scheduler, 4).noise[-1] == 0
-
-
-def test_times_of_levels_between_steps_are_shares_of_training() -> None:
-    scheduler = EulerDiscreteScheduler(use_karras_sigmas=True)
-    schedule = read_schedule(scheduler, 6)
-    assert schedule.time[:-1].tolist() == pytest.approx(((schedule.timestep + 1) / 1000).tolist(), abs=1e-5)
-    assert schedule.time[-1] == 0
-
-
 def test_a_scheduler_that_goes_from_images_to_noise_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"do not fall: .* use DDIMScheduler"):
         read_schedule(DDIMInverseScheduler(clip_sample=False), 4)
@@ -132,39 +117,6 @@ def test_a_flow_whose_solver_has_levels_of_its_own_keeps_them_or_is_refused() ->
     assert schedule.noise.tolist() == scheduler.sigmas.double().tolist()
     with pytest.raises(ConfigError, match=r"DPMSolverMultistepScheduler has noise levels up to .* at most 1"):
         read_schedule(DPMSolverMultistepScheduler(**flow), 4)
-
-
-@pytest.mark.parametrize("spacing", ["linspace", "leading", "trailing"])
-@pytest.mark.parametrize("family", [UniPCMultistepScheduler, DPMSolverMultistepScheduler])
-def test_solvers_that_visit_times_of_their_own_keep_them(family: Any, spacing: str) -> None:
-    """DDIM's would end at time 0, where nothing is left to be done."""
-    scheduler = family(timestep_spacing=spacing)
-    schedule = read_schedule(scheduler, 4)
-    scheduler.set_timesteps(4)
-    assert schedule.timestep.tolist() == scheduler.timesteps.tolist()
-    sigmas = (schedule.noise / schedule.signal).tolist()
-    assert sigmas == pytest.approx(scheduler.sigmas.tolist(), rel=1e-5)
-    assert sigmas[-2] > 0.1
-
-
-def test_levels_that_are_made_from_more_than_the_betas_are_the_schedulers_own() -> None:
-    scheduler = CogVideoXDDIMScheduler(clip_sample=False, snr_shift_scale=3.0)
-    schedule = read_schedule(scheduler, 4)
-    assert schedule.signal[:-1].square().tolist() == pytest.approx(
-        scheduler.alphas_cumprod[schedule.timestep.long()].tolist()
-    )
-    assert schedule.signal[0] ** 2 != pytest.approx(
-        float(DDIMScheduler(clip_sample=False).alphas_cumprod[750]), rel=1e-3
-    )
-
-
-def test_heuns_levels_are_eulers_each_once() -> None:
-    heun, euler = (
-        read_schedule(family(shift=3.0), 4)
-        for family in (FlowMatchHeunDiscreteScheduler, FlowMatchEulerDiscreteScheduler)
-    )
-    assert torch.equal(heun.noise, euler.noise)
-    assert read_parametrisation(FlowMatchHeunDiscreteScheduler()) == "flow"
 
 
 def test_a_start_at_pure_noise_tells_a_prediction_of_noise_nothing() -> None:
@@ -216,16 +168,3 @@ def test_solvers_that_remember_earlier_steps_lend_their_flow(scheduler_class: An
 def test_a_clip_without_gradient_is_refused(key: str) -> None:
     with pytest.raises(ConfigError, match=f"{key} = false"):
         read_schedule(DDIMScheduler(**{"clip_sample": False, key: True}), 5)
-
-
-def test_an_unknown_scheduler_is_refused() -> None:
-    class Strange:
-        config = EulerDiscreteScheduler().config
-
-    with pytest.raises(ConfigError, match="Strange has no noise levels"):
-        read_schedule(Strange(), 5)
-
-
-def test_levels_must_fall() -> None:
-    with pytest.raises(ConfigError, match="do not fall"):
-        flow_schedule([1.0, 1.0, 0.0])

@@ -17,7 +17,6 @@ from tests.images.diffusion.models.tiny import ALL_PIPELINES, others_slow, saved
 
 from groupwise.cli.arguments import load
 from groupwise.cli.trained import trained
-from groupwise.config import ConfigError
 from groupwise.experiment.runner import job_of, open_domain, resume, run
 from groupwise.streams import Streams
 from groupwise.track import read_metrics
@@ -147,29 +146,6 @@ def test_rescoring_gives_the_sampled_log_probs_whatever_the_mode(name: str, tmp_
     again = domain.score(samples, torch.arange(4), frozenset({"log_prob"})).log_prob
     assert torch.allclose(again, samples.old_log_prob, atol=1e-5)
     domain.close()
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ["StableDiffusionPipeline", "FluxPipeline"])
-def test_half_precision_weights_give_fp32_log_probs(name: str, tmp_path: Path) -> None:
-    domain = open_domain(experiment(tmp_path, name, saved(name, tmp_path / name), "domain.model.dtype=bfloat16"))
-    samples = domain.sample(
-        domain.prompts([0, 1]), 2, streams=Streams(0), step=0, settings={}, requires=frozenset({"log_prob"})
-    )
-    again = domain.score(samples, torch.arange(4), frozenset({"log_prob"})).log_prob
-    assert (samples.old_log_prob.dtype, again.dtype, samples.payload["visited"].dtype) == (torch.float32,) * 3
-    # The same latents, rounded by the weights' dtype on the way in, at other places of a batch.
-    assert float((again.detach() - samples.old_log_prob).abs().max()) < 1e-2
-    domain.close()
-
-
-def test_fewer_prompts_than_a_step_takes_are_refused_before_anything_is_computed(tmp_path: Path) -> None:
-    chosen = experiment(tmp_path, "DiTPipeline", saved("DiTPipeline", tmp_path / "base"), "train.prompts_per_step=3")
-    with pytest.raises(
-        ConfigError,
-        match=r"train.prompts_per_step = 3: the training set has 2 prompts; write train.prompts_per_step = 2 or less",
-    ):
-        run(chosen, tmp_path / "run")
 
 
 def test_prompts_choose_the_twin_whose_reward_suits_them(tmp_path: Path) -> None:

@@ -264,11 +264,3 @@ def test_demonstrations_are_cut_into_as_many_passes_too(monkeypatch: pytest.Monk
             losses.append(process.diffusion.score(shown, torch.arange(4), LOG_PROB).auxiliary["supervised"])
         assert sorted(process.passes) == [1, 1, 1, 1, 3]
     torch.testing.assert_close(losses[1].detach(), losses[0], rtol=0, atol=1e-12)
-
-
-def test_a_stage_with_other_settings_scores_through_the_same_weights() -> None:
-    base = domain()
-    adapted = base.adapted(base.config.model_copy(update={"guidance": 2.0}))
-    assert adapted is not base
-    assert adapted.learner is base.learner
-    assert adapted._scorer is base._scorer

@@ -2,9 +2,8 @@ from __future__ import annotations
 
 import pytest
 import torch
-from tests.images.diffusion.small import domain, gradient, nudge
+from tests.images.diffusion.small import domain
 
-from groupwise.records import Scored
 from groupwise.streams import Streams
 
 
@@ -65,20 +64,3 @@ def test_a_batch_depends_on_its_step_alone_and_never_repeats_an_image() -> None:
     assert torch.equal(first.payload["clean"], again.payload["clean"])
     assert not torch.equal(first.payload["noise"], other.payload["noise"])
     assert len({tuple(image.flatten().tolist()) for image in first.payload["clean"]}) == 64
-
-
-def test_backward_is_the_gradient() -> None:
-    given = domain()
-    nudge(given)
-    shown = given.demonstrations(4, streams=Streams(0), step=0)
-    assert shown is not None
-    weight = torch.tensor([0.5, -1.0, 2.0, 0.0], dtype=torch.float64)
-    (given.score(shown, torch.arange(4), frozenset({"log_prob"})).auxiliary["supervised"] * weight).sum().backward()
-    expected = gradient(given).clone()
-    given.module.zero_grad()
-    given.backward(shown, torch.arange(4), Scored(torch.zeros(4, 1), auxiliary={"supervised": weight}))
-    assert torch.allclose(gradient(given), expected, atol=1e-12)
-
-
-def test_without_images_there_are_none() -> None:
-    assert domain({"demonstrations": None}).demonstrations(4, streams=Streams(0), step=0) is None

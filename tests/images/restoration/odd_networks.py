@@ -6,7 +6,6 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.utils.checkpoint import checkpoint
 
 
 class Plain(nn.Module):
@@ -47,13 +46,6 @@ class Normalised(Plain):
 
     def inside(self, value: Tensor) -> Tensor:
         return nn.functional.dropout(self.norm(value), 0.5, self.training) * self.scale
-
-
-class Recomputed(Normalised):
-    """As large networks do to save memory."""
-
-    def inside(self, value: Tensor) -> Tensor:
-        return checkpoint(super().inside, value, use_reentrant=False)
 
 
 class Pair(Plain):
@@ -99,12 +91,6 @@ class Frozen(Plain):
     def __init__(self) -> None:
         super().__init__()
         self.requires_grad_(False)
-
-
-class Lazy(Plain):
-    def __init__(self) -> None:
-        super().__init__()
-        self.first = nn.LazyConv2d(4, 3, padding=1)
 
 
 class Bright(Plain):
@@ -182,17 +168,6 @@ class Halving(Plain):
 
     def inside(self, value: Tensor) -> Tensor:
         return value + nn.functional.interpolate(nn.functional.avg_pool2d(value, 16), scale_factor=16)
-
-
-class Straight(Plain):
-    """Nothing of what it is given is added to what it gives: what that means is a matter of how it was trained."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.first, self.last = nn.Conv2d(1, 12, 3, padding=1), nn.Conv2d(12, 1, 3, padding=1)
-
-    def forward(self, images: Tensor) -> Any:
-        return self.last(self.first(images).relu())
 
 
 class Attending(nn.Module):

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import tracemalloc
 from collections.abc import Sequence
 from typing import Any
 
 import pytest
 import torch
-from tests.images.restoration.small import GATED, TABLE, UPSCALED, domain, sampled
-from tests.new_process import in_new_process
+from tests.images.restoration.small import GATED, TABLE, UPSCALED, domain
 
 from groupwise.config import ConfigError
 from groupwise.domain.pass_sizes import EVALUATION, MOST_ROWS, SAMPLING, UPDATE
@@ -115,35 +113,6 @@ def test_an_evaluation_in_parts_is_that_of_one(table: dict[str, Any], monkeypatc
     assert parts.pictures["images"].shape[1] == 52 + 7 * (96 + 2)
 
 
-def held_by_evaluations(counts: Sequence[int]) -> list[tuple[int, int]]:
-    """The most bytes of tensors, and of Python's objects, that evaluations of so many images hold, as if images were
-    large.
-    """
-    held = []
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("groupwise_images.image_evaluation._MOST_ELEMENTS", 1)
-        for num_images in counts:
-            settings = {"num_images": num_images, "num_columns": 2, "num_records": 2, "batch_size": 4}
-            rewards = {"near": {"kind": "squared_error", "result": "map"}}
-            restoration = domain({"evaluation": settings}, {**TABLE, "rewards": rewards})
-            restoration.evaluate(streams=Streams(0))
-            kept: list[Any] = []
-            tracemalloc.start()
-            tracemalloc.clear_traces()
-            peak = peak_bytes(lambda: kept.append(restoration.evaluate(streams=Streams(0))), torch.device("cpu"))  # noqa: B023
-            held.append((peak, tracemalloc.get_traced_memory()[1]))
-    return held
-
-
-@pytest.mark.slow
-def test_what_an_evaluation_holds_does_not_grow_with_its_images() -> None:
-    (tensors, objects), (many_tensors, many_objects) = in_new_process(held_by_evaluations, (8, 128))
-    assert many_tensors < tensors + 1024
-    # A further image leaves numbers and its record; its pixels have 256 bytes in fp32, as given, as restored, as the
-    # target and as a map.
-    assert many_objects - objects < 120 * 1024
-
-
 @pytest.mark.usefixtures("large_images")
 def test_images_in_tiles_are_held_one_by_one() -> None:
     tiles = {"tile": {"size": 8, "overlap": 2}, "source": {"kind": "photographs", "size": 12, "num_held_out": 5}}
@@ -202,10 +171,3 @@ def test_a_stated_batch_size_stays() -> None:
     counts = images_of_passes(restoration)
     restoration.evaluate(streams=Streams(0))
     assert max(counts) == 9
-
-
-def test_members_are_scored_at_a_time_as_they_were_sampled() -> None:
-    restoration = domain()
-    samples = sampled(restoration)
-    scored = restoration.score(samples, torch.arange(len(samples)), frozenset({"log_prob"}))
-    torch.testing.assert_close(scored.log_prob, samples.old_log_prob, rtol=0, atol=1e-10)

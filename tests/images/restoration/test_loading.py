@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import json
 import pickle
-from argparse import Namespace
 from pathlib import Path
 from typing import Any
 
@@ -131,7 +130,7 @@ def test_the_newest_checkpoint_is_found_by_number(tmp_path: Path) -> None:
     (tmp_path / "optimiser.pt").touch()
     with pytest.raises(
         ConfigError,
-        match=r"files of several names \(epoch_21.safetensors, optimiser.pt\), none of them the newest; name the file",
+        match=r"files of several names \(epoch, optimiser\), none of them the newest; name the file",
     ):
         newest(tmp_path)
 
@@ -147,7 +146,7 @@ def test_pt_files_are_read_as_tensors_alone(tmp_path: Path) -> None:
     with pytest.raises(
         ConfigError,
         match=(
-            r"it holds code or objects \(groupwise.*\), none of which is run; where it was made, save"
+            r"it holds code or objects, none of which is run; where it was made, save"
             r" network.state_dict"
         ),
     ):
@@ -171,15 +170,6 @@ def test_pt_files_are_read_as_tensors_alone(tmp_path: Path) -> None:
         ),
     ):
         read_weights(tmp_path / "d.pt")
-    torch.save({"state_dict": module.state_dict(), "args": Namespace(rate=1)}, tmp_path / "g.pt")
-    with pytest.raises(
-        ConfigError,
-        match=(
-            r"it holds code or objects \(argparse.Namespace\), none of which is run; where it was made, save"
-            r" network.state_dict"
-        ),
-    ):
-        read_weights(tmp_path / "g.pt")
     for content in (b"", b"some text", (tmp_path / "a.pt").read_bytes()[:700]):
         (tmp_path / "h.pt").write_bytes(content)
         with pytest.raises(ConfigError, match=r"h.pt': it (cannot be read|holds code)"):
@@ -294,7 +284,7 @@ def test_an_adapter_finds_the_layers_of_any_network() -> None:
 def test_an_adapter_needs_layers(tmp_path: Path) -> None:
     with pytest.raises(
         ConfigError,
-        match=r"lora.target_modules = 'nothing' names no layer; layers that can have an adapter are \['features.0",
+        match=r"lora.target_modules = 'nothing' names no layer .*; those that can are \['features.0",
     ):
         opened(lora={**LORA, "target_modules": "nothing"})
     with pytest.raises(
@@ -302,15 +292,9 @@ def test_an_adapter_needs_layers(tmp_path: Path) -> None:
     ):
         opened(lora={**LORA, "target_modules": "("})
     grouped = {"network": {"kind": "callable", "path": "tests.images.restoration.odd_networks:Grouped", "channels": 1}}
-    with pytest.raises(
-        ConfigError,
-        match=(
-            "depthwise is a grouped convolution, whose adapter peft cannot merge; layers that can have an adapter are"
-        ),
-    ):
-        opened(**grouped, lora={**LORA, "target_modules": ["depthwise", "first"]})
-    with pytest.raises(ConfigError, match="one shares its weight with another layer"):
-        opened(**grouped, lora=LORA)
+    # A grouped convolution cannot be merged, and `one` shares its weight with `two`.
+    with pytest.raises(ConfigError, match=r"those that can are \['first', 'last', 'project'\]"):
+        opened(**grouped, lora={**LORA, "target_modules": ["depthwise", "one"]})
     adapted = opened(**grouped, lora={**LORA, "target_modules": "first|last|project"})
     with torch.no_grad():
         for parameter in adapted.parameters():
@@ -339,14 +323,6 @@ def test_an_adapter_on_a_transformer_counts_when_it_is_drawn_as_when_it_is_score
         "inside.linear1",
         "inside.linear2",
     }
-    with pytest.raises(
-        ConfigError,
-        match=(
-            r"inside.self_attn.out_proj is read by its MultiheadAttention, which would pass an adapter by; layers"
-            r" that can"
-        ),
-    ):
-        opened(**attending, lora={**LORA, "target_modules": ["out_proj"]})
 
 
 @pytest.mark.parametrize("how", ["old", "new", "own"])
@@ -364,8 +340,5 @@ def test_no_adapter_is_put_where_it_could_not_be_merged(tmp_path: Path, how: str
     save(adapted, network(**normed), tmp_path)
     images = torch.rand(2, 1, 8, 8, dtype=torch.float64)
     assert torch.allclose(load(tmp_path)(images), adapted(images), atol=1e-12)
-    with pytest.raises(
-        ConfigError,
-        match=r"first is one (whose weight is computed|with a forward of its own), .*; layers that .* \['last'\]",
-    ):
+    with pytest.raises(ConfigError, match=r"names no layer .*; those that can are \['last'\]"):
         opened(**normed, lora={**LORA, "target_modules": ["first"]})

@@ -15,11 +15,8 @@ from tests.images.restoration.small import TABLE, UPSCALED, config, domain, nudg
 
 from groupwise.config import ConfigError, merge
 from groupwise.streams import Streams
-from groupwise_images.image_evaluation import side_by_side
 from groupwise_images.restoration import loading
 from groupwise_images.restoration.domain import RestorationDomain
-from groupwise_images.restoration.network import enlarged
-from groupwise_images.reward.similarity import psnr
 
 FOUR = {"model": {"network": {"scale": 4}}, "degradation": {"factor": 4}}
 
@@ -100,18 +97,6 @@ def test_pairs_of_two_sizes_are_cut_where_their_pixels_belong_together(tmp_path:
         ConfigError, match=r"pair of sizes \[7, 9\] and \[14, 18\]; the clean one must have source.scale = 3"
     ):
         domain({"model": {"network": {"scale": 3}}}, table)
-
-
-def test_the_picture_shows_what_bicubic_enlargement_gives() -> None:
-    clean = torch.randint(0, 256, (16, 16), generator=torch.Generator().manual_seed(0), dtype=torch.uint8)
-    small = torch.from_numpy(np.array(Image.fromarray(clean.numpy()).resize((8, 8), Image.Resampling.BICUBIC)))
-    canvas = side_by_side([small], [clean], [clean])
-    assert canvas is not None
-    shown = canvas[:96, 52:148].reshape(16, 6, 16, 6)[:, 0, :, 0].double() / 255
-    expected = enlarged(small[None, None].double() / 255, 2)[0, 0].clamp(0, 1)
-    # Pillow rounds to 8 bits after each direction.
-    assert (shown - expected).abs().max() <= 2 / 255
-    assert psnr(shown[None].numpy(), clean[None].numpy() / 255) < 40
 
 
 @pytest.mark.parametrize(

@@ -14,23 +14,6 @@ TWO, THREE = (PassSizes({EVALUATION: number}) for number in (2, 3))
 CPU = torch.device("cpu")
 
 
-def test_a_pointwise_network_gives_the_same_in_tiles() -> None:
-    image = torch.rand(3, 37, 53, dtype=torch.float64)
-    network = nn.Conv2d(3, 3, 1).double()
-    tiled = restore_tiled(network, image, TileConfig(size=16, overlap=4), THREE)
-    assert torch.allclose(tiled, network(image[None])[0], atol=1e-12)
-
-
-def test_seams_of_a_small_receptive_field_lie_inside_the_overlap() -> None:
-    torch.manual_seed(0)
-    network = Residual(channels=1, width=4, depth=0).build().double()
-    image = torch.rand(1, 40, 40, dtype=torch.float64)
-    with torch.no_grad():
-        whole = network(image[None])[0]
-        apart, blended = (restore_tiled(network, image, TileConfig(size=16, overlap=overlap)) for overlap in (0, 8))
-    assert (blended - whole).abs().max() < 0.5 * (apart - whole).abs().max()
-
-
 @pytest.mark.parametrize("size", [(40, 40), (61, 37), (16, 200), (17, 33)])
 def test_a_network_that_sees_a_quarter_of_the_overlap_gives_what_it_gives_for_the_whole(size: tuple[int, int]) -> None:
     """Three convolutions of 3 x 3 see three pixels to each side."""

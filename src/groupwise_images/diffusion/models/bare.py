@@ -4,45 +4,34 @@
 
 from __future__ import annotations
 
-import copy
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Literal, Self, final
+from typing import Any, final
 
 import torch
 from torch import Tensor, nn
 
 from groupwise.config import ConfigError, read_json
 from groupwise.processes import is_out_of_memory
-from groupwise_images.diffusion.denoiser import Condition
+from groupwise_images.diffusion.denoiser import Condition, Denoiser, Spacing
 from groupwise_images.diffusion.model import Scratch
 from groupwise_images.diffusion.models.files import stored_dtype
 from groupwise_images.diffusion.pipeline_adapter import PromptImage
-from groupwise_images.diffusion.transition import (
-    Parametrisation,
-    Schedule,
-    levels_at,
-    read_parametrisation,
-    read_schedule,
-)
-
-Spacing = Literal["uniform", "scheduler"]
 
 _FOLDERS = {"DiTTransformer2DModel": "transformer", "UNet2DModel": "unet"}
 
 
 @final
-class BareDenoiser:
+class BareDenoiser(Denoiser):
     """A denoiser on pixels, scaled from [0, 1] to [-1, 1]; see `groupwise_images.diffusion.denoiser.Denoiser`.
 
     The class asked for is the column `label`; a DiT, which cannot be without classes, is asked for none where it has
     one. The unconditional branch is one more class: the row that a DiT keeps for it, or the last class of a UNet.
 
     A model with more channels in than out is conditioned on an image of its size, the column `degraded`: the image's
-    channels, scaled as the latents are, stand behind the latents' own. The unconditional branch is an image of zeros,
-    middle grey.
-
-    `encoders` is empty: a class is no text, and `precision` says nothing, for there are no frozen parts.
+    channels, scaled as the latents are, are concatenated to the latents' own. The unconditional branch is an image of
+    zeros, middle grey.
 
     Args:
         module: a DiT or UNet of diffusers.
@@ -50,13 +39,8 @@ class BareDenoiser:
         spacing: of a flow's noise levels.
     """
 
-    encoders = precision = ""
-    video = False
-    guided_rows = 2
-
     def __init__(self, module: nn.Module, scheduler: Any, spacing: Spacing) -> None:
-        self.module, self.scheduler = module, scheduler
-        self._spacing: Spacing = spacing
+        super().__init__(module, scheduler, spacing)
         shape: Any = module.config  # type: ignore[attr-defined]
         side = shape.sample_size
         size = (side, side) if isinstance(side, int) else tuple(side)
@@ -66,14 +50,6 @@ class BareDenoiser:
         self.condition_shape = (num_shown, *size) if num_shown else None
         self.latent_dtype = torch.promote_types(next(module.parameters()).dtype, torch.float32)
         self._num_classes: int | None = shape.num_embeds_ada_norm if _is_dit(module) else shape.num_class_embeds
-        # A scheduler that cannot be read is refused now.
-        read_schedule(scheduler, 2, spacing=spacing)
-        self.parametrisation: Parametrisation = read_parametrisation(scheduler)
-
-    @property
-    def device(self) -> torch.device:
-        """The device that computes."""
-        return next(self.module.parameters()).device
 
     def check(self, prompts: Sequence[Mapping[str, Any]]) -> None:
         """Refuses a prompt without a label, with one beyond the model's classes, or without the image that the model is
@@ -119,27 +95,6 @@ class BareDenoiser:
         image = self.to_latents(torch.stack([torch.from_numpy(columns["degraded"].pixels) for columns in prompts]))
         return Condition({"label": labels, "image": image}, {"label": null, "image": torch.zeros_like(image)})
 
-    def predict(self, latents: Tensor, timestep: Tensor, condition: Condition, guidance: float) -> Tensor:
-        """Predicts under guidance."""
-        shown, without = condition.tensors, condition.unconditional
-        if guidance == 1 or without is None:
-            return self._forward(latents, timestep, shown)
-        predictions = self._forward(
-            torch.cat([latents, latents]),
-            torch.cat([timestep, timestep]),
-            {name: torch.cat([without[name], value]) for name, value in shown.items()},
-        )
-        unguided, prompted = predictions.chunk(2)
-        return unguided + guidance * (prompted - unguided)
-
-    def schedule(self, num_steps: int) -> Schedule:
-        """Returns the noise levels of `num_steps` transitions."""
-        return read_schedule(self.scheduler, num_steps, spacing=self._spacing)
-
-    def noised(self, time: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Returns timestep, signal and noise at times in (0, 1)."""
-        return levels_at(self.scheduler, time)
-
     def to_latents(self, images: Tensor) -> Tensor:
         """Scales pixels to [-1, 1]."""
         return images.to(self.device, self.latent_dtype) * 2 - 1
@@ -154,18 +109,25 @@ class BareDenoiser:
         part.save_pretrained(folder / _FOLDERS[type(part).__name__], safe_serialization=True)
         self.scheduler.save_pretrained(folder / "scheduler")
 
-    def with_module(self, module: nn.Module) -> Self:
-        """Returns this denoiser with a copy of its module."""
-        other = copy.copy(self)
-        other.module = module
-        return other
-
-    def _forward(self, latents: Tensor, timestep: Tensor, shown: Mapping[str, Tensor]) -> Tensor:
+    def _forward(self, latents: Tensor, timestep: Tensor, tensors: Mapping[str, Tensor], guidance: float) -> Tensor:
         weights = next(self.module.parameters()).dtype
-        class_arguments = {} if self._num_classes is None else {"class_labels": shown["label"]}
-        inputs = latents if self.condition_shape is None else torch.cat([latents, shown["image"]], 1)
+        class_arguments = {} if self._num_classes is None else {"class_labels": tensors["label"]}
+        inputs = latents if self.condition_shape is None else torch.cat([latents, tensors["image"]], 1)
         prediction = self.module(inputs.to(weights), timestep, return_dict=False, **class_arguments)[0]
         return prediction.to(self.latent_dtype)
+
+
+@contextmanager
+def _refused(place: str) -> Iterator[None]:
+    """Names the place of whatever diffusers, torch or Python raise on sizes and files that they cannot use."""
+    try:
+        yield
+    except ConfigError:
+        raise
+    except Exception as error:
+        if is_out_of_memory(error):
+            raise
+        raise ConfigError(f"{place}: {type(error).__name__}: {error}") from error
 
 
 def scratch(config: Scratch, spacing: Spacing, seed: int, device: torch.device) -> BareDenoiser:
@@ -182,13 +144,9 @@ def scratch(config: Scratch, spacing: Spacing, seed: int, device: torch.device) 
         settings.setdefault("clip_sample", False)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        try:
+        with _refused(_settings_text(config)):
             module = getattr(diffusers, config.name)(**_plain(config.shape))
             scheduler = scheduler_class(**settings)
-        except Exception as error:  # diffusers checks some of its arguments, and torch and Python the others
-            if is_out_of_memory(error):
-                raise
-            raise ConfigError(f"{_settings_text(config)}: {error}") from error
     # Through nn.Module's own `to`: diffusers warns about parts that it would keep in fp32, of which these classes have
     # none.
     nn.Module.to(module, device, getattr(torch, config.dtype))
@@ -220,19 +178,13 @@ def open_bare(
         )
     weights_dtype = stored_dtype(folder / part, variant) if dtype == "auto" else getattr(torch, dtype)
     scheduler_name = read_json(folder / "scheduler" / "scheduler_config.json").get("_class_name")
-    try:
+    place = f"model.path = {str(folder)!r}"
+    with _refused(f"{place} cannot be loaded as {name} with {scheduler_name}; weights must be safetensors"):
         module = getattr(diffusers, name).from_pretrained(
             folder, subfolder=part, use_safetensors=True, dtype=weights_dtype, variant=variant
         )
         scheduler = getattr(diffusers, str(scheduler_name)).from_pretrained(folder, subfolder="scheduler")
-    except Exception as error:  # a stranger's folder: diffusers raises whatever its parts do
-        if is_out_of_memory(error):
-            raise
-        raise ConfigError(
-            f"model.path = {str(folder)!r} cannot be loaded as {name} with {scheduler_name}: {error}; weights must be"
-            " safetensors"
-        ) from error
-    return _tried(module.to(device), scheduler, spacing, f"model.path = {str(folder)!r}")
+    return _tried(module.to(device), scheduler, spacing, place)
 
 
 def _settings_text(config: Scratch) -> str:
@@ -243,22 +195,13 @@ def _tried(module: nn.Module, scheduler: Any, spacing: Spacing, settings_text: s
     """Opens the denoiser and passes one image through it: a class of diffusers takes sizes that it cannot work with,
     such as no layers at all.
     """
-    try:
+    with _refused(f"{settings_text}: a {type(module).__name__} of these sizes fails on one image"):
         denoiser = BareDenoiser(module, scheduler, spacing)
         latents = torch.zeros(1, *denoiser.latent_shape, dtype=denoiser.latent_dtype, device=denoiser.device)
         time, label = (torch.zeros(1, dtype=dtype, device=denoiser.device) for dtype in (latents.dtype, torch.long))
         image = latents.new_zeros(1, *(denoiser.condition_shape or ()))
         with torch.no_grad(), torch.random.fork_rng(devices=[]):
-            denoiser._forward(latents, time, {"label": label, "image": image})
-    except ConfigError:
-        raise
-    except Exception as error:
-        if is_out_of_memory(error):
-            raise
-        raise ConfigError(
-            f"{settings_text}: a {type(module).__name__} of these sizes fails on one image: {type(error).__name__}:"
-            f" {error}"
-        ) from error
+            denoiser._forward(latents, time, {"label": label, "image": image}, 1.0)
     return denoiser
 
 

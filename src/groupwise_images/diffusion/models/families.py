@@ -36,8 +36,23 @@ def _filled(prompts: Prompts, negatives: Negatives) -> list[str]:
     return [""] * len(prompts) if negatives is None else list(negatives)
 
 
+def _encoded(
+    pipe: Any, words: list[str], negatives: Negatives, names: list[str], **arguments: Any
+) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+    """Encodes texts by a pipeline whose `encode_prompt` returns each tensor followed by its negative one."""
+    values = pipe.encode_prompt(
+        prompt=words,
+        device=(pipe.unet if hasattr(pipe, "unet") else pipe.transformer).device,
+        num_images_per_prompt=1,
+        do_classifier_free_guidance=True,
+        negative_prompt=None if negatives is None else list(negatives),
+        **arguments,
+    )
+    return dict(zip(names, values[::2], strict=True)), dict(zip(names, values[1::2], strict=True))
+
+
 class _UNet(PipelineAdapter):
-    """A pipeline with a conditional UNet, which may see an image behind the latents' own channels."""
+    """A pipeline with a conditional UNet, which may be given an image in further channels."""
 
     denoiser = "unet"
     components = ("unet", "vae", "text_encoder", "tokenizer", "scheduler")
@@ -72,15 +87,7 @@ class StableDiffusion(_UNet):
 
     def encode(self, pipe: Any, prompts: Prompts, negatives: Negatives, size: Size) -> Encoded:
         """Encodes hidden states of the text encoder."""
-        negative = None if negatives is None else list(negatives)
-        hidden, negative_hidden = pipe.encode_prompt(texts(prompts), pipe.unet.device, 1, True, negative)
-        return {"encoder_hidden_states": hidden}, {"encoder_hidden_states": negative_hidden}
-
-    def forward(
-        self, denoiser: Any, latents: Tensor, timestep: Tensor, condition: Mapping[str, Tensor], guidance: float
-    ) -> Tensor:
-        """Computes the UNet's prediction."""
-        return denoiser(latents, timestep, condition["encoder_hidden_states"], return_dict=False)[0]
+        return _encoded(pipe, texts(prompts), negatives, ["encoder_hidden_states"])
 
 
 @final
@@ -94,21 +101,12 @@ class StableDiffusionXL(_UNet):
         """Encodes hidden states and pooled text; the empty negative prompt is all zeros where the pipeline says so
         (`force_zeros_for_empty_prompt`).
         """
-        hidden, negative_hidden, pooled, negative_pooled = pipe.encode_prompt(
-            prompt=texts(prompts),
-            device=pipe.unet.device,
-            num_images_per_prompt=1,
-            do_classifier_free_guidance=True,
-            negative_prompt=None if negatives is None else list(negatives),
-        )
+        condition, negative = _encoded(pipe, texts(prompts), negatives, ["encoder_hidden_states", "text_embeds"])
         # Original size, crop and target size.
-        ids = torch.tensor([[*size, 0, 0, *size]], dtype=hidden.dtype, device=hidden.device).repeat(len(prompts), 1)
-        condition = {"encoder_hidden_states": hidden, "text_embeds": pooled, "time_ids": ids}
-        return condition, {"encoder_hidden_states": negative_hidden, "text_embeds": negative_pooled, "time_ids": ids}
+        ids = torch.tensor([[*size, 0, 0, *size]]).to(condition["encoder_hidden_states"]).repeat(len(prompts), 1)
+        return condition | {"time_ids": ids}, negative | {"time_ids": ids}
 
-    def forward(
-        self, denoiser: Any, latents: Tensor, timestep: Tensor, condition: Mapping[str, Tensor], guidance: float
-    ) -> Tensor:
+    def forward(self, denoiser: Any, latents: Tensor, timestep: Tensor, condition: Tensors, guidance: float) -> Tensor:
         """Computes the UNet's prediction."""
         hidden = condition["encoder_hidden_states"]
         added = {"text_embeds": condition["text_embeds"], "time_ids": condition["time_ids"]}
@@ -117,8 +115,8 @@ class StableDiffusionXL(_UNet):
 
 @final
 class InstructPix2Pix(_UNet):
-    """`StableDiffusionInstructPix2PixPipeline`. The image's latents, which are not scaled, stand behind the latents'
-    own channels.
+    """`StableDiffusionInstructPix2PixPipeline`. The image's latents, which are not scaled, are concatenated to those
+    that are drawn.
     """
 
     pipeline = "StableDiffusionInstructPix2PixPipeline"
@@ -128,7 +126,7 @@ class InstructPix2Pix(_UNet):
         """Encodes hidden states of the text encoder, and the image, which a negative prompt has too."""
         negative = None if negatives is None else list(negatives)
         hidden = pipe._encode_prompt(texts(prompts, INSTRUCTION), pipe.unet.device, 1, True, negative)
-        # Of the two negative ones, the second is for the part without an image.
+        # There are two negative prompts; the second is for the prediction without an image.
         prompted, unprompted, _ = hidden.chunk(3)
         pixels = images(prompts) * 2 - 1
         shown = pipe.prepare_image_latents(pixels, len(prompts), 1, pipe.vae.dtype, pipe.vae.device, False)
@@ -137,16 +135,15 @@ class InstructPix2Pix(_UNet):
             {"encoder_hidden_states": unprompted, "image": shown},
         )
 
-    def without_image(self, condition: Mapping[str, Tensor]) -> Tensors:
+    def without_image(self, condition: Tensors) -> Tensors:
         """Returns the condition with an image of zeros."""
         return {**condition, "image": torch.zeros_like(condition["image"])}
 
-    def forward(
-        self, denoiser: Any, latents: Tensor, timestep: Tensor, condition: Mapping[str, Tensor], guidance: float
-    ) -> Tensor:
+    def forward(self, denoiser: Any, latents: Tensor, timestep: Tensor, condition: Tensors, guidance: float) -> Tensor:
         """Computes the UNet's prediction."""
         inputs = torch.cat([latents, condition["image"].to(latents.dtype)], 1)
-        return denoiser(inputs, timestep, condition["encoder_hidden_states"], return_dict=False)[0]
+        read = {"encoder_hidden_states": condition["encoder_hidden_states"]}
+        return super().forward(denoiser, inputs, timestep, read, guidance)
 
     def call_arguments(self, pipe: Any, prompts: Prompts, negatives: Negatives, guidance: float) -> dict[str, Any]:
         """Leaves out the size, which the pipeline reads off the image."""
@@ -168,25 +165,8 @@ class StableDiffusion3(PipelineAdapter):
 
     def encode(self, pipe: Any, prompts: Prompts, negatives: Negatives, size: Size) -> Encoded:
         """Encodes hidden states and pooled text."""
-        words = texts(prompts)
-        hidden, negative_hidden, pooled, negative_pooled = pipe.encode_prompt(
-            prompt=words,
-            prompt_2=words,
-            prompt_3=words,
-            negative_prompt=None if negatives is None else list(negatives),
-            device=pipe.transformer.device,
-            num_images_per_prompt=1,
-            do_classifier_free_guidance=True,
-        )
-        condition = {"encoder_hidden_states": hidden, "pooled_projections": pooled}
-        return condition, {"encoder_hidden_states": negative_hidden, "pooled_projections": negative_pooled}
-
-    def forward(
-        self, denoiser: Any, latents: Tensor, timestep: Tensor, condition: Mapping[str, Tensor], guidance: float
-    ) -> Tensor:
-        """Computes the transformer's velocity."""
-        read = {name: condition[name] for name in ("encoder_hidden_states", "pooled_projections")}
-        return denoiser(hidden_states=latents, timestep=timestep, **read, return_dict=False)[0]
+        words, names = texts(prompts), ["encoder_hidden_states", "pooled_projections"]
+        return _encoded(pipe, words, negatives, names, prompt_2=words, prompt_3=words)
 
     def shift(self, pipe: Any, latent_shape: Sequence[int]) -> float | None:
         """Computes the shift of SD 3.5's schedulers, where their settings ask for it."""
@@ -258,9 +238,7 @@ class Flux(_Packed):
         """Tests that the transformer has an embedding of the guidance."""
         return bool(pipe.transformer.config.guidance_embeds)
 
-    def forward(
-        self, denoiser: Any, latents: Tensor, timestep: Tensor, condition: Mapping[str, Tensor], guidance: float
-    ) -> Tensor:
+    def forward(self, denoiser: Any, latents: Tensor, timestep: Tensor, condition: Tensors, guidance: float) -> Tensor:
         """Computes the transformer's velocity."""
         hidden, strength = condition["encoder_hidden_states"], None
         if denoiser.config.guidance_embeds:
@@ -317,9 +295,7 @@ class QwenImage(_Packed):
 
         return read(texts(prompts)), read(_filled(prompts, negatives))
 
-    def forward(
-        self, denoiser: Any, latents: Tensor, timestep: Tensor, condition: Mapping[str, Tensor], guidance: float
-    ) -> Tensor:
+    def forward(self, denoiser: Any, latents: Tensor, timestep: Tensor, condition: Tensors, guidance: float) -> Tensor:
         """Computes the transformer's velocity."""
         height, width = condition["places"][0].tolist()
         return denoiser(
@@ -391,13 +367,6 @@ class Wan(PipelineAdapter):
         dtype = pipe.transformer.dtype
         return {"encoder_hidden_states": hidden.to(dtype)}, {"encoder_hidden_states": negative_hidden.to(dtype)}
 
-    def forward(
-        self, denoiser: Any, latents: Tensor, timestep: Tensor, condition: Mapping[str, Tensor], guidance: float
-    ) -> Tensor:
-        """Computes the transformer's velocity."""
-        hidden = condition["encoder_hidden_states"]
-        return denoiser(hidden_states=latents, timestep=timestep, encoder_hidden_states=hidden, return_dict=False)[0]
-
 
 @final
 class DiT(PipelineAdapter):
@@ -437,12 +406,9 @@ class DiT(PipelineAdapter):
         )
         return {"class_labels": labels}, {"class_labels": torch.full_like(labels, num_classes)}
 
-    def forward(
-        self, denoiser: Any, latents: Tensor, timestep: Tensor, condition: Mapping[str, Tensor], guidance: float
-    ) -> Tensor:
-        """Computes the transformer's prediction without its learned variance; `guidance` is not used."""
-        prediction = denoiser(latents, timestep=timestep, class_labels=condition["class_labels"], return_dict=False)[0]
-        return prediction[:, : latents.shape[1]]
+    def forward(self, denoiser: Any, latents: Tensor, timestep: Tensor, condition: Tensors, guidance: float) -> Tensor:
+        """Computes the transformer's prediction without its learned variance."""
+        return super().forward(denoiser, latents, timestep, condition, guidance)[:, : latents.shape[1]]
 
     def call_pipeline(
         self,

@@ -1,4 +1,4 @@
-"""Reads what a part's files say beside its weights: their dtype before they are loaded, and its settings."""
+"""Weight files: their dtype before they are loaded, quiet loading, and LoRA adapters."""
 
 from __future__ import annotations
 
@@ -49,27 +49,6 @@ def stored_dtype(folder: Path, variant: str | None = None) -> torch.dtype:
             # The error is raised where the file is loaded.
             continue
     return torch.float32
-
-
-def settings_of(part: Any) -> dict[str, Any]:
-    """Returns a part's settings, without what diffusers and transformers note for themselves: its path, and which keys
-    were left at their defaults, in an order that differs between processes.
-
-    Args:
-        part: of a pipeline: a model, a scheduler; anything else has none.
-
-    Example:
-        >>> from diffusers import DDIMScheduler
-        >>> sorted(settings_of(DDIMScheduler()))[:2], settings_of(None)
-        (['_class_name', 'beta_end'], {})
-    """
-    config = getattr(part, "config", None)
-    if config is None:
-        return {}
-    settings = config.to_dict() if hasattr(config, "to_dict") else dict(config)
-    return {"_class_name": type(part).__name__} | {
-        name: value for name, value in settings.items() if not name.startswith("_")
-    }
 
 
 # Loading and saving without the progress bars and the advice of the libraries, which would stand between this

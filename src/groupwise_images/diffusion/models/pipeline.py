@@ -4,11 +4,8 @@ pipelines is their `PipelineAdapter`.
 
 from __future__ import annotations
 
-import copy
 import json
 from collections.abc import Mapping, Sequence
-from functools import cached_property
-from importlib import metadata
 from pathlib import Path
 from typing import Any, Self, final
 
@@ -27,11 +24,9 @@ from groupwise.config import (
     user_object,
 )
 from groupwise.plugins import is_shipped
-from groupwise_images.diffusion.denoiser import Condition
-from groupwise_images.diffusion.image_prompts import encoders_key
+from groupwise_images.diffusion.denoiser import Condition, Denoiser, Spacing
 from groupwise_images.diffusion.model import Pretrained
 from groupwise_images.diffusion.models import autoencoder
-from groupwise_images.diffusion.models.bare import Spacing
 from groupwise_images.diffusion.models.families import (
     DiT,
     Flux,
@@ -44,13 +39,6 @@ from groupwise_images.diffusion.models.families import (
 )
 from groupwise_images.diffusion.models.files import Adapted, load_lora, quiet, save_lora, stored_dtype
 from groupwise_images.diffusion.pipeline_adapter import GUIDE, NAME, PipelineAdapter
-from groupwise_images.diffusion.transition import (
-    Parametrisation,
-    Schedule,
-    levels_at,
-    read_parametrisation,
-    read_schedule,
-)
 
 # The adapter that serves a pipeline: the one that a configuration names, one of this package, or one that an
 # installed package brings.
@@ -129,11 +117,11 @@ def _made(loaded: Any, place: str) -> PipelineAdapter:
 
 INDEX = "model_index.json"
 BASE = "base_model.json"
-"""The file beside an adapter's weights that names the model it belongs to."""
+"""The file next to an adapter's weights that names its base model."""
 
 
 @final
-class PipelineDenoiser:
+class PipelineDenoiser(Denoiser):
     """A pipeline as a denoiser; see `groupwise_images.diffusion.denoiser.Denoiser`. Text encoders and autoencoder are
     frozen; the autoencoder computes in fp32.
 
@@ -149,7 +137,6 @@ class PipelineDenoiser:
 
     def __init__(self, pipe: Any, adapter: PipelineAdapter, model: Pretrained, spacing: Spacing) -> None:
         self.pipe, self.adapter, self._model = pipe, adapter, model
-        self._spacing: Spacing = spacing
         pipe.set_progress_bar_config(disable=True)
         for name, part in pipe.components.items():
             if isinstance(part, nn.Module) and name != adapter.denoiser:
@@ -161,9 +148,8 @@ class PipelineDenoiser:
         self.size = _size(adapter, model, pipe)
         self.latent_shape = tuple(adapter.latent_shape(pipe, self.size))
         self.distilled = adapter.takes_guidance(pipe)
-        self._shipped = is_shipped(type(adapter).__module__)
         # Adapters of this package are tested.
-        self.proven = self._shipped
+        self.proven = is_shipped(type(adapter).__module__)
         self.video = adapter.video
         self.image_shape = (3, *self.size[-2:])
         self.condition_shape = self.image_shape if adapter.takes_image else None
@@ -174,43 +160,12 @@ class PipelineDenoiser:
                 " write model.image_guidance = 1"
             )
         self.latent_dtype = torch.promote_types(self._dtype, torch.float32)
-        self.schedule(2)
-        self.parametrisation: Parametrisation = read_parametrisation(pipe.scheduler)
-        self.module: nn.Module = self._denoiser if model.lora is None else Adapted(self._denoiser, model.lora)
+        module = self._denoiser if model.lora is None else Adapted(self._denoiser, model.lora)
+        super().__init__(module, pipe.scheduler, spacing, adapter.shift(pipe, self.latent_shape))
 
     @property
-    def device(self) -> torch.device:
-        """The device that computes."""
-        return self._denoiser.device
-
-    @property
-    def encoders(self) -> str:
-        """A hash of the text encoders, by content; empty where the pipeline has none, and for an adapter of one's own,
-        whose code may change what it makes of them, or where prompts are images, of which a step may bring others.
-        """
-        return self._encoders
-
-    @cached_property
-    def _encoders(self) -> str:
-        if not self._shipped or self.adapter.takes_image:
-            return ""
-        others = {self.adapter.denoiser, "vae", "scheduler"}
-        parts = {name: part for name, part in self.pipe.components.items() if part is not None and name not in others}
-        folder = Path(self.pipe.name_or_path or "")
-        if not any(isinstance(part, nn.Module) for part in parts.values()) or not (folder / INDEX).is_file():
-            return ""
-        settings = {
-            "pipeline": self.adapter.pipeline,
-            "size": self.size,
-            "device": self.device.type,
-            "dtypes": {name: str(part.dtype) for name, part in parts.items() if isinstance(part, nn.Module)},
-            "versions": {name: metadata.version(name) for name in ("torch", "transformers", "diffusers")},
-        }
-        return encoders_key(folder, sorted(parts), settings)
-
-    @property
-    def precision(self) -> str:
-        """A sentence on the types that the frozen parts compute in."""
+    def precision(self) -> str:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """The types that the frozen parts compute in."""
         frozen = {
             name: str(part.dtype).removeprefix("torch.")
             for name, part in self.pipe.components.items()
@@ -261,24 +216,6 @@ class PipelineDenoiser:
             self._check_repeatable(condition)
         return condition
 
-    def predict(self, latents: Tensor, timestep: Tensor, condition: Condition, guidance: float) -> Tensor:
-        """Predicts under guidance, one batch with the unconditional half first; before it stands a part without an
-        image where `model.image_guidance` asks for one.
-        """
-        latents, tensors, unconditional = latents.to(self._dtype), condition.tensors, condition.unconditional
-        if guidance == 1 or unconditional is None:
-            return self._forward(latents, timestep, tensors, guidance)
-        parts = [unconditional, tensors]
-        if self.guided_rows == 3:
-            parts = [self.adapter.without_image(unconditional), *parts]
-        conditions = {name: torch.cat([part[name] for part in parts]) for name in tensors}
-        predictions = self._forward(
-            torch.cat([latents] * len(parts)), torch.cat([timestep] * len(parts)), conditions, guidance
-        )
-        *imageless, unguided, prompted = predictions.chunk(len(parts))
-        guided = self.adapter.guided(unguided, prompted, guidance)
-        return guided + (self._model.image_guidance - 1) * (unguided - imageless[0]) if imageless else guided
-
     def _check_repeatable(self, condition: Condition) -> None:
         """Refuses an adapter whose log-probs would differ from their scores: a prediction has to be the same at every
         call, whichever rows are beside it.
@@ -299,7 +236,7 @@ class PipelineDenoiser:
             )
 
     def _forward(self, latents: Tensor, timestep: Tensor, tensors: Mapping[str, Tensor], guidance: float) -> Tensor:
-        prediction = self.adapter.forward(self._denoiser, latents, timestep, tensors, guidance)
+        prediction = self.adapter.forward(self._denoiser, latents.to(self._dtype), timestep, tensors, guidance)
         if prediction.shape != latents.shape:
             raise ConfigError(
                 f"{type(self.adapter).__name__}.forward returned {list(prediction.shape)} for latents of"
@@ -307,18 +244,16 @@ class PipelineDenoiser:
             )
         return prediction.to(self.latent_dtype)
 
-    def schedule(self, num_steps: int) -> Schedule:
-        """Returns the noise levels of `num_steps` transitions."""
-        return read_schedule(
-            self.pipe.scheduler,
-            num_steps,
-            spacing=self._spacing,
-            shift=self.adapter.shift(self.pipe, self.latent_shape),
-        )
+    def _branches(
+        self, tensors: Mapping[str, Tensor], unconditional: Mapping[str, Tensor]
+    ) -> list[Mapping[str, Tensor]]:
+        parts = super()._branches(tensors, unconditional)
+        return parts if self.guided_rows == 2 else [self.adapter.without_image(unconditional), *parts]
 
-    def noised(self, time: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Returns timestep, signal and noise at times in (0, 1)."""
-        return levels_at(self.pipe.scheduler, time)
+    def _guided(self, predictions: Sequence[Tensor], guidance: float) -> Tensor:
+        *imageless, unguided, prompted = predictions
+        guided = self.adapter.guided(unguided, prompted, guidance)
+        return guided + (self._model.image_guidance - 1) * (unguided - imageless[0]) if imageless else guided
 
     def to_latents(self, images: Tensor) -> Tensor:
         """Encodes images with the autoencoder.
@@ -364,9 +299,8 @@ class PipelineDenoiser:
                 self.pipe.save_pretrained(folder, safe_serialization=True)
 
     def with_module(self, module: nn.Module) -> Self:
-        """Returns this denoiser with a copy of its module; the pipeline keeps its own."""
-        other = copy.copy(self)
-        other.module = module
+        """Returns this denoiser with a copy of its module."""
+        other = super().with_module(module)
         other._denoiser = module.denoiser if isinstance(module, Adapted) else module
         return other
 
@@ -496,18 +430,12 @@ def adapter_of(model: Pretrained, folder: Path) -> PipelineAdapter:
         ConfigError: there is none, it is for another class, or the folder lacks a component.
     """
     index = folder / INDEX
-    if not index.is_file():
-        entries = ", ".join(sorted(path.name for path in folder.iterdir())) or "nothing"
-        raise ConfigError(
-            f"model.path = {str(folder)!r} has no {INDEX} (there: {entries}); give the folder of a pipeline of"
-            " diffusers"
-        )
-    index_entries = read_json(index)
+    index_entries = read_json(index) if index.is_file() else {}
     name = index_entries.get("_class_name")
     if not isinstance(name, str):
         raise ConfigError(
-            f"model.path = {str(folder)!r}: {INDEX} names no class of pipelines in _class_name; give the folder as"
-            " diffusers saved it"
+            f"model.path = {str(folder)!r} has no {INDEX} that names a class of pipelines; give a folder as diffusers"
+            " saved it"
         )
     adapter = adapter_for(name, str(folder)) if model.pipeline is None else named_adapter(model.pipeline)
     if adapter.pipeline != name:

@@ -78,14 +78,6 @@ def test_fresh_weights_are_those_of_the_seed() -> None:
     assert not torch.equal(weights[0], weights[2])
 
 
-def test_no_label_is_dropped_while_training() -> None:
-    given = domain()
-    given.module.train()
-    x, t, label = torch.ones(50, 1, 8, 8, dtype=torch.float64), torch.full((50,), 500.0), torch.full((50,), 3)
-    found = given.module(x, t, class_labels=label).sample
-    assert torch.allclose(found, found[:1].expand_as(found), atol=1e-12)
-
-
 @pytest.mark.parametrize("missing", ["transformer", "scheduler"])
 def test_a_folder_without_a_part_is_refused(tmp_path: Path, missing: str) -> None:
     domain().save(tmp_path)

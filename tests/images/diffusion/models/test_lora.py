@@ -75,23 +75,6 @@ def test_weights_in_bfloat16_carry_an_adapter_in_fp32(tmp_path: Path) -> None:
     assert all(parameter.grad is not None for parameter in denoiser.module.parameters() if parameter.requires_grad)
 
 
-def test_activations_are_recomputed_under_an_adapter(tmp_path: Path) -> None:
-    from groupwise.learner.local import checkpoint_activations
-
-    denoiser = trained(opened(saved("StableDiffusionPipeline", tmp_path), "StableDiffusionPipeline", lora=LORA))
-    latents, condition = torch.randn(2, *denoiser.latent_shape), denoiser.encode(prompts("StableDiffusionPipeline"))
-    gradients = []
-    for wanted in (False, True):
-        checkpoint_activations(denoiser.module, wanted)
-        denoiser.module.zero_grad()
-        denoiser.predict(latents, torch.full((2,), 500.0), condition, 1.0).square().sum().backward()
-        gradients.append(
-            [parameter.grad.clone() for parameter in denoiser.module.parameters() if parameter.grad is not None]
-        )
-    assert gradients[0]
-    assert all(torch.allclose(one, other, atol=1e-5) for one, other in zip(*gradients, strict=True))
-
-
 def test_adapters_that_cannot_be(tmp_path: Path) -> None:
     folder = saved("StableDiffusionPipeline", tmp_path / "sd")
     with pytest.raises(ConfigError, match=r"diffusers has no adapters for DiTTransformer2DModel; leave model.lora out"):

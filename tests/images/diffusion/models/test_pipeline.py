@@ -146,42 +146,6 @@ def test_flux_takes_guidance_as_an_input_where_it_was_distilled_for_it(tmp_path:
         )
 
 
-@pytest.mark.parametrize("name", others_slow(ALL_PIPELINES))
-def test_trained_weights_are_saved_where_diffusers_finds_them(
-    folders: dict[str, Path], name: str, tmp_path: Path
-) -> None:
-    denoiser = opened(folders[name], name)
-    with torch.no_grad():
-        for parameter in denoiser.module.parameters():
-            parameter.add_(0.01)
-    noise = torch.randn(2, *denoiser.latent_shape, generator=torch.Generator().manual_seed(1))
-    here = ode(denoiser, noise, prompts(name), 2.0)
-    denoiser.save(tmp_path)
-    assert not list(tmp_path.rglob("*.bin"))
-    again = opened(tmp_path, name)
-    assert torch.equal(ode(again, noise, prompts(name), 2.0), here)
-    pipe = diffusers.DiffusionPipeline.from_pretrained(tmp_path)
-    pipe.set_progress_bar_config(disable=True)
-    assert type(pipe).__name__ == name
-    assert float((by_the_pipeline(pipe, name, noise, prompts(name), 2.0) - here).abs().max()) < 2e-5
-
-
-@pytest.mark.parametrize("name", others_slow(PIPELINES))
-def test_weights_in_bfloat16_give_fp32_predictions_with_gradient(folders: dict[str, Path], name: str) -> None:
-    denoiser = opened(folders[name], name, dtype="bfloat16")
-    assert denoiser.latent_dtype == torch.float32
-    latents = torch.randn(2, *denoiser.latent_shape)
-    found = denoiser.predict(latents, torch.full((2,), 500.0, dtype=torch.float64), denoiser.encode(prompts(name)), 2.0)
-    assert found.dtype == torch.float32
-    assert found.shape == latents.shape
-    found.square().sum().backward()
-    gradients = [parameter.grad for parameter in denoiser.module.parameters() if parameter.grad is not None]
-    assert gradients
-    assert all(gradient.isfinite().all() for gradient in gradients)
-    assert all(parameter.grad is None for parameter in denoiser.pipe.vae.parameters())
-    assert denoiser.decode(latents).dtype == torch.float32
-
-
 @pytest.mark.parametrize("name", others_slow(PIPELINES))
 def test_autoencoder_and_encoders_keep_their_precision_while_the_denoiser_is_cast(
     folders: dict[str, Path], name: str
@@ -314,7 +278,7 @@ def test_prompts_that_a_pipeline_cannot_be_asked(folders: dict[str, Path]) -> No
 
 
 def test_folders_without_the_expected_parts(folders: dict[str, Path], tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"has no model_index.json \(there: nothing\)"):
+    with pytest.raises(ConfigError, match=r"has no model_index.json that names a class of pipelines"):
         open_pipeline(Pretrained(path=str(tmp_path)), "uniform", CPU)
     with pytest.raises(ConfigError, match=r"'models/of/mine' is no folder; .* or a hub id such as owner/name"):
         open_pipeline(Pretrained(path="models/of/mine"), "uniform", CPU)
@@ -350,16 +314,6 @@ def test_schedulers_that_cannot_be_made_stochastic_and_models_for_other_tasks(tm
         match="takes 9 channels and the autoencoder makes 4; give a model that makes images from texts alone",
     ):
         opened(saved("StableDiffusionPipeline", tmp_path / "inpaint", in_channels=9), "StableDiffusionPipeline")
-
-
-def test_a_folder_whose_index_names_no_class_is_refused(folders: dict[str, Path], tmp_path: Path) -> None:
-    folder = tmp_path / "nameless"
-    shutil.copytree(folders["StableDiffusionPipeline"], folder)
-    index = json.loads((folder / "model_index.json").read_text())
-    del index["_class_name"]
-    (folder / "model_index.json").write_text(json.dumps(index))
-    with pytest.raises(ConfigError, match=r"model_index.json names no class of pipelines in _class_name"):
-        opened(folder, "StableDiffusionPipeline")
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])

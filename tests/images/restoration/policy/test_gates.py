@@ -7,33 +7,11 @@ from scipy.special import betaln, digamma
 from tests.images.restoration.small import EVERYTHING, GATED, domain, nudge, sampled
 
 from groupwise.config import ConfigError
-from groupwise_images.restoration.network import Gated, Residual
+from groupwise_images.restoration.network import Residual
 from groupwise_images.restoration.policy import GatePolicy
 
 ROWS = torch.arange(6)
 ONE = {"in_channels": 1, "out_channels": 1, "kernel_size": 1}
-
-
-def test_the_mode_at_the_start_is_the_plain_network_exactly() -> None:
-    torch.manual_seed(0)
-    gated = Gated(width=6, depth=2, bands=4).build()
-    images = torch.rand(3, 1, 8, 8)
-    plain = gated.stack(images)
-    mode, concentration = gated.controls(images)
-    assert torch.equal(mode, torch.full((3, 4), 0.5))
-    assert torch.equal(concentration, torch.full((3, 4), 20.0))
-    assert torch.equal(gated(images), plain)
-    assert torch.equal(gated(images, controls=mode), plain)
-
-
-def test_inference_uses_the_gates_that_were_learnt() -> None:
-    given = domain(table=GATED)
-    images = torch.rand(2, 1, 8, 8, dtype=torch.float64)
-    with torch.no_grad():
-        given.module.head.bias[:3] = 1.0
-        mode, _ = given.module.controls(images)
-        assert torch.equal(given.module(images), given.module(images, controls=mode))
-        assert not torch.allclose(given.module(images), given.module.stack(images))
 
 
 def test_log_probs_are_those_of_torchs_beta_and_the_gates_are_drawn_from_it() -> None:
@@ -62,18 +40,6 @@ def test_the_score_norm_is_the_gradient_by_the_distributions_parameters() -> Non
     assert alpha.grad is not None
     assert beta.grad is not None
     assert torch.allclose(found.score_norm, torch.hypot(alpha.grad, beta.grad), atol=1e-9)
-
-
-def test_another_gate_changes_the_image() -> None:
-    """Every action has an effect, at any size."""
-    for size in (8, 5):
-        network = Gated(width=6, depth=1, bands=3).build()
-        images = torch.rand(1, 1, size, size)
-        base = network(images)
-        for gate in range(3):
-            controls = torch.full((1, 3), 0.5)
-            controls[0, gate] = 0.9
-            assert (network(images, controls=controls) - base).abs().max() > 1e-5, (size, gate)
 
 
 def test_bands_add_up_to_the_correction() -> None:
@@ -147,10 +113,6 @@ def test_control_parameters_of_ones_own_are_tried_before_anything_is_drawn(how: 
     }
     if message is None:
         assert sampled(domain({"model": {"network": own}}, GATED), reference=False).mask.shape == (6, 2)
-        with pytest.raises(
-            ConfigError, match=r"network.controls = 3, and the network's num_controls is 2; write controls = 2"
-        ):
-            domain({"model": {"network": {**own, "controls": 3}}}, GATED)
         return
     with pytest.raises(ConfigError, match=message):
         domain({"model": {"network": own}}, GATED)

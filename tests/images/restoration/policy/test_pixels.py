@@ -6,8 +6,7 @@ import torch
 from tests.images.restoration.small import EVERYTHING, domain, nudge, sampled
 
 from groupwise.streams import Streams
-from groupwise_images.restoration.policy import PixelPolicy
-from groupwise_images.restoration.policy.config import Pixels
+from groupwise_images.restoration.policy import PixelPolicy, Pixels
 
 ROWS = torch.arange(6)
 

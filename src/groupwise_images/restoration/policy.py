@@ -1,5 +1,5 @@
-"""Policies over a network's output: every pixel is drawn, or its control parameters are. One file a kind; the mode of
-each is the network as it ships.
+"""Policies over a network's output: every pixel is drawn, or its control parameters are. The mode of each is the
+network as it ships.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar, cast, final
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple, cast, final
 
 import torch
 from pydantic import Field
@@ -16,10 +16,45 @@ from torch import Tensor, nn
 from torch.distributions import Beta, kl_divergence
 from torch.nn import functional
 
-from groupwise.config import ConfigError
-from groupwise_images.restoration.policy.config import Gates, Pixels
+from groupwise.config import Config, ConfigError
+from groupwise.config.errors import Width
 
-__all__ = ["Gates", "Pixels", "PolicyConfig"]
+
+@final
+class Pixels(Config):
+    """`a = sg(mu) + sigma z` at every pixel, `mu = f(x)`; what is shown and rewarded is `clamp(a, 0, 1)`. A decision is
+    a block of pixels.
+
+    Args:
+        sigma: standard deviation, where white is 1. A schedule may change it (`domain.sampling_schedule`).
+        block: pixels on the side of a decision; 1 makes every pixel one. Channels belong to their pixel.
+        antithetic: members come in pairs `+z`, `-z`, which takes the noise's own mean out of the group.
+    """
+
+    kind: Literal["pixels"] = "pixels"
+    sigma: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 0.2
+    block: Width = 1
+    antithetic: bool = True
+
+    def open(self) -> Policy:
+        """Opens the policy."""
+        return PixelPolicy(self)
+
+
+@final
+class Gates(Config):
+    """Each control parameter of the network is drawn from a Beta distribution whose mode the network gives; a decision
+    is one of them.
+
+    Inference uses the mode. A network that begins at the identity (`network.kind = "gated"`) is exactly its plain self
+    there.
+    """
+
+    kind: Literal["gates"] = "gates"
+
+    def open(self) -> Policy:
+        """Opens the policy."""
+        return GatePolicy()
 
 
 # The interface of a policy: draw, score again, compare with a reference.
@@ -30,6 +65,20 @@ Fields = dict[str, Tensor]
 def wide(value: Tensor) -> Tensor:
     """Converts to at least single precision: a log-prob of half precision is no more than a guess."""
     return value.to(torch.promote_types(value.dtype, torch.float32))
+
+
+class Draws(NamedTuple):
+    """The inputs from which the members of groups are drawn.
+
+    Args:
+        group_size: members of a group.
+        generators: one a member; None takes the mode, which is the network as it ships.
+        sigma: overrides the configured spread.
+    """
+
+    group_size: int
+    generators: Sequence[torch.Generator] | None = None
+    sigma: float | None = None
 
 
 @final
@@ -59,27 +108,17 @@ class Policy(ABC):
     supplies: ClassVar[frozenset[str]]
     references: ClassVar[tuple[str, ...]]
 
-    def draw(
-        self,
-        module: nn.Module,
-        degraded: Tensor,
-        group_size: int,
-        generators: Sequence[torch.Generator] | None,
-        sigma: float | None,
-        requires: frozenset[str],
-    ) -> Drawn:
+    def draw(self, module: nn.Module, degraded: Tensor, draws: Draws, requires: frozenset[str]) -> Drawn:
         """Draws a group for each of the `P` images, member by member.
 
         Args:
             degraded: `[P, C, H, W]`.
-            group_size: members of a group.
-            generators: one a member, `P group_size` of them; None takes the mode, which is the network as it ships.
-            sigma: overrides the configured spread.
-            requires: fields beside the log-prob.
+            draws: group size, generators and spread.
+            requires: fields in addition to the log-prob.
         """
-        predicted = [value.repeat_interleave(group_size, 0) for value in self.predict(module, degraded)]
-        payload = self._drawn(predicted, group_size, generators, sigma)
-        images = self._images(module, degraded.repeat_interleave(group_size, 0), payload)
+        predicted = [value.repeat_interleave(draws.group_size, 0) for value in self.predict(module, degraded)]
+        payload = self._drawn(predicted, draws)
+        images = self._images(module, degraded.repeat_interleave(draws.group_size, 0), payload)
         return Drawn(images.clamp(0, 1), payload, self.fields(predicted, payload, requires - {"exact_divergence"}))
 
     def reference(
@@ -112,17 +151,11 @@ class Policy(ABC):
         Args:
             predicted: what `predict` returned for each member's image, `[B, ...]` each.
             payload: the rows of these members in what `draw` and `reference` returned.
-            requires: fields beside the log-prob.
+            requires: fields in addition to the log-prob.
         """
 
     @abstractmethod
-    def _drawn(
-        self,
-        predicted: Sequence[Tensor],
-        group_size: int,
-        generators: Sequence[torch.Generator] | None,
-        sigma: float | None,
-    ) -> dict[str, Tensor]:
+    def _drawn(self, predicted: Sequence[Tensor], draws: Draws) -> dict[str, Tensor]:
         """Draws what scoring needs again, `[B, ...]` each; see `draw`."""
 
     @abstractmethod
@@ -159,19 +192,13 @@ class GatePolicy(Policy):
         mode, concentration = (wide(value) for value in cast(Any, module).controls(degraded))
         return 1 + concentration * mode, 1 + concentration * (1 - mode)
 
-    def _drawn(
-        self,
-        predicted: Sequence[Tensor],
-        group_size: int,
-        generators: Sequence[torch.Generator] | None,
-        sigma: float | None,
-    ) -> dict[str, Tensor]:
+    def _drawn(self, predicted: Sequence[Tensor], draws: Draws) -> dict[str, Tensor]:
         alpha, beta = predicted
-        if generators is None:
+        if draws.generators is None:
             gates = (alpha - 1) / (alpha + beta - 2)
         else:
             # Drawn one member at a time, so that a member's gates depend on its own generator alone.
-            gates = torch.stack([_draw(*member) for member in zip(alpha, beta, generators, strict=True)])
+            gates = torch.stack([_draw(*member) for member in zip(alpha, beta, draws.generators, strict=True)])
         return {"gates": gates.clamp(_EDGE, 1 - _EDGE)}
 
     def _images(self, module: nn.Module, degraded: Tensor, payload: Mapping[str, Tensor]) -> Tensor:
@@ -273,18 +300,14 @@ class PixelPolicy(Policy):
     def predict(self, module: nn.Module, degraded: Tensor) -> Sequence[Tensor]:
         return (wide(module(degraded)),)
 
-    def _drawn(
-        self,
-        predicted: Sequence[Tensor],
-        group_size: int,
-        generators: Sequence[torch.Generator] | None,
-        sigma: float | None,
-    ) -> dict[str, Tensor]:
+    def _drawn(self, predicted: Sequence[Tensor], draws: Draws) -> dict[str, Tensor]:
         (mean,) = predicted
-        spread = mean.new_full((len(mean),), self.config.sigma if sigma is None else sigma)
+        spread = mean.new_full((len(mean),), self.config.sigma if draws.sigma is None else draws.sigma)
         action = mean
-        if generators is not None:
-            noise = torch.stack([self._noise(generators, member, group_size, mean) for member in range(len(mean))])
+        if (generators := draws.generators) is not None:
+            noise = torch.stack(
+                [self._noise(generators, member, draws.group_size, mean) for member in range(len(mean))]
+            )
             action = mean + spread.view(-1, 1, 1, 1) * noise
         return {"action": action, "mean": mean, "sigma": spread}
 
@@ -330,4 +353,4 @@ class PixelPolicy(Policy):
 
 
 PolicyConfig = Annotated[Pixels | Gates, Field(discriminator="kind")]
-"""Any policy, told apart by `kind`."""
+"""Any policy, chosen by `kind`."""
