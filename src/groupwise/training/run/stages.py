@@ -233,7 +233,7 @@ def _begin(session: Session, job: Job, state: TrainState, index: int, domains: D
         progress.reference_step, progress.reference_mixed = 0, progress.step
     state.begin_average(recipe.train.weight_average)
     fit_passes(session.domain, state, session.world)
-    state.memory.begin_stage(recipe)
+    state.memory.begin_stage(recipe, session.domain)
     is_measured_differently = _is_measured_differently(session, job, state, index)
     if job.tries_domain:
         # A domain of ours leaves a metric out where its reward is missing everywhere, which later evaluations may mend.
@@ -400,7 +400,7 @@ def _train_control(session: Session, job: Job, domains: Domains, control: _Contr
         state.learner.checkpoint_activations(timed.train.gradient_checkpointing)
         state.reference = ReferencePolicy(stage_reference(timed), state.learner)
         state.begin_average(timed.train.weight_average)
-        state.memory.begin_stage(timed)
+        state.memory.begin_stage(timed, control_session.domain)
         state.objective = timed.objective.adopt(state.objective, previous.objective)
         progress = state.progress
         progress.stage, progress.stage_step, progress.stage_seconds, progress.stage_ended = index, 0, 0.0, ""
