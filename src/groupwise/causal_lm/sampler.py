@@ -232,9 +232,9 @@ def sample(
             )
         members += numbers
         done += len(numbers)
-    joined = Completions.concatenate(parts)
+    joined = Completions.concatenate(parts) if len(parts) > 1 else parts[0]
     inverse_order = torch.tensor(members, device=backbone.device).argsort()
-    return replace(joined, **{name: value[inverse_order] for name, value in tensors_of(joined).items()}).cut()
+    return replace(joined, **{name: value[inverse_order] for name, value in tensors_of(joined).items()})
 
 
 def check(
@@ -375,7 +375,7 @@ class _Run:
 
     def _ended(self, token: Tensor, step: int, index: list[int], live: list[bool]) -> list[int]:
         """Lists the slots of the batch whose member ends with this token."""
-        ends_possible = self.stops.may_end(token)
+        ends_possible = self.stops.may_end[token]
         environment_rows = set(self.pending)
         for row in environment_rows:
             if len(self.pending[row]) == 1:
@@ -460,11 +460,12 @@ class Gathers(Protocol):
 
 class Engine(ABC):
     """A sampler of groups. `live` says whether it samples from the weights that are trained, as they are now,
-    `sends_weights` whether this process, and not another one, sends them to the servers that sample, `leaves_scores`
-    whether `sample` returns NaN log-probs, which the caller computes with all processes.
+    `has_servers` whether servers sample, `sends_weights` whether this process, and not another one, sends them the
+    weights, `leaves_scores` whether `sample` returns NaN log-probs, which the caller computes with all processes.
     """
 
     live: bool = True
+    has_servers: bool = False
     sends_weights: bool = True
     leaves_scores: bool = False
 
@@ -527,6 +528,7 @@ class Builtin(Engine):
 
     def __init__(self, backbone: Backbone, tokenizer: Any, config: BuiltinEngine) -> None:
         self.backbone, self.tokenizer, self.config = backbone, tokenizer, config
+        self._eos = end_ids(backbone.model, tokenizer)
 
     def answer(self, batch: GroupBatch) -> Completions:
         """Samples the groups, `max_members` at once."""
@@ -537,6 +539,7 @@ class Builtin(Engine):
             batch.settings,
             batch.seeds,
             tokenizer=self.tokenizer,
+            eos=self._eos,
             requires=batch.requires,
             continue_with=batch.continue_with,
             progress=batch.progress,

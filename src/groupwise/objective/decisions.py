@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, final
+from typing import Any, final
 
 import torch
 from jaxtyping import Bool, Float, Int, Shaped
@@ -19,13 +19,6 @@ from torch.autograd.function import once_differentiable
 from groupwise.objective.batch import Acted
 from groupwise.records import tensors_of
 from groupwise.statistics import Mean, Reduce, Statistic, as_float, logical_and, row_count, sum_over_one_process, total
-
-if TYPE_CHECKING:
-    pass
-
-
-if TYPE_CHECKING:
-    pass
 
 
 @final
@@ -471,9 +464,9 @@ def clip_shares(
         {'low': 0.25}
     """
     return {
-        "clip_ratio/low_mean": decisions.share(too_low),
-        "clip_ratio/high_mean": decisions.share(too_high),
-        "clip_ratio/region_mean": decisions.share(lambda: too_low | too_high),
+        "clip_ratio/low_mean": Mean.share(too_low, decisions.mask),
+        "clip_ratio/high_mean": Mean.share(too_high, decisions.mask),
+        "clip_ratio/region_mean": Mean.share(lambda: too_low | too_high, decisions.mask),
     }
 
 

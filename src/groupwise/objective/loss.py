@@ -194,7 +194,8 @@ def loss_of(objective: Objective, scored: Scored, plan: Plan) -> Loss:
     decisions = _decisions(objective, scored, plan)
     dtype = decisions.log_prob.dtype
     weight = plan.weight.to(dtype)
-    if not plan.acted.density:
+    # On a CPU `check_log_prob` has refused log-probs above zero.
+    if not plan.acted.density and scored.log_prob.device.type != "cpu":
         statistics["log_prob/above_zero"] = AboveZero.of(decisions.log_prob, plan.acted.mask)
     total = decisions.log_prob.new_zeros(())
     if plan.policy_weight != 0:
@@ -247,9 +248,9 @@ def _without_broken(scored: Scored, plan: Plan, statistics: dict[str, Statistic]
     for value in recorded.values():
         finite = logical_and(finite, value.isfinite())
     broken = logical_and(acted.mask, ~finite)
-    statistics["log_prob/not_finite"] = (Events if plan.not_finite == "counted" else NotFinite).of(broken)
     if broken.device.type == "cpu" and not bool(broken.any()):
         return scored, plan
+    statistics["log_prob/not_finite"] = (Events if plan.not_finite == "counted" else NotFinite).of(broken)
     tensors = {
         name: torch.where(broken, 0.0, value) if value.dim() == 2 else value for name, value in scored.tensors().items()
     }

@@ -143,6 +143,7 @@ class LanguageDomain(Domain):
             self._environment = self._environment.for_template(self._chat.template)
         environment_stop = config.environment.stop if config.environment is not None else ()
         self._stop = tuple(dict.fromkeys([*config.sampling.stop, *environment_stop]))
+        self._settings = self._sampling({})
         self._reads_turns = reads_turns(self.tokenizer)
         self.rewards = Rewards(config.rewards)
         self._check_columns(splits)
@@ -154,6 +155,7 @@ class LanguageDomain(Domain):
             )
             for name, prompts in splits.evaluation.items()
         }
+        self.num_prompts = len(self._train.prompts)
         self._ids = dict(self._train.ids)
         for evaluation_set in self._evaluation.values():
             self._ids |= evaluation_set.ids
@@ -163,24 +165,20 @@ class LanguageDomain(Domain):
                 self.policy.expect(longest, live=tokenized is not self._train)
 
     @property
-    def num_prompts(self) -> int:
-        return len(self._train.prompts)
-
-    @property
     def draws_elsewhere(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
         """True where a server samples from a model in shards."""
-        return isinstance(self.policy, LocalPolicy) and self.policy.draws_elsewhere
+        return isinstance(self.policy, LocalPolicy) and self.policy.engine.leaves_scores
 
     @property
     def sends_weights(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
         """False where another process sends the weights to servers that all of them share."""
-        return not isinstance(self.policy, LocalPolicy) or self.policy.sends_weights
+        return not isinstance(self.policy, LocalPolicy) or self.policy.engine.sends_weights
 
     def send_weights(self, peers: Peers) -> None:
         """Has the policy send its weights, and prove them with prompts that are trained on."""
-        if isinstance(self.policy, LocalPolicy):
+        if isinstance(self.policy, LocalPolicy) and self.policy.engine.has_servers:
             prompts = [self.prompt_ids(prompt) for prompt in self._train.prompts[:64]]
-            self.policy.send_weights(prompts, self.config.sampling, peers)
+            self.policy.engine.send_weights(prompts, self.config.sampling.max_new_tokens, peers)
 
     def check_scored(self, samples: Samples) -> None:
         """Has the engine compare the log-probs of a batch, unless top-p or top-k cut the distribution it sampled from.
@@ -192,7 +190,7 @@ class LanguageDomain(Domain):
         if isinstance(self.policy, LocalPolicy) and not is_cut:
             mask, served = samples.mask, samples.behaviour_log_prob
             assert served is not None
-            self.policy.check_scored(samples.old_log_prob[mask], served[mask])
+            self.policy.engine.check_scored(samples.old_log_prob[mask], served[mask])
 
     @property
     def counts(self) -> dict[str, int]:
@@ -263,13 +261,9 @@ class LanguageDomain(Domain):
         """Samples a group for each prompt; the seed of a member is `streams.seed("sample", step, prompt key, member)`,
         so its text depends on nothing else.
         """
-        sampling = self._sampling(settings)
+        sampling = self._sampling(settings) if settings else self._settings
         seeds = [streams.seed("sample", step, prompt.key, member) for prompt in prompts for member in range(group_size)]
         return self._complete(prompts, group_size, sampling, seeds, requires)
-
-    def reward(self, samples: Samples) -> RewardTable:
-        """Computes every reward of every member; an environment's own reward is called `environment`."""
-        return self._score(samples, judges=False)
 
     def score(self, samples: Samples, rows: Tensor, requires: frozenset[str]) -> Scored:
         """Scores members `rows`: fields `[B, T]` at the temperature at which each member was sampled;
@@ -497,8 +491,8 @@ class LanguageDomain(Domain):
         rows = zip(samples.payload["tokens"].tolist(), samples.payload["length"].tolist(), strict=True)
         return written_texts(self.tokenizer, [tokens[:length] for tokens, length in rows], self.policy.end_ids)
 
-    def _score(self, samples: Samples, judges: bool) -> RewardTable:
-        """Computes the rewards of every member, and adds the environment's, which sampling recorded.
+    def reward(self, samples: Samples, *, judges: bool = False) -> RewardTable:
+        """Computes every reward of every member, and adds the environment's, which sampling recorded, as `environment`.
 
         Args:
             judges: whether rewards in the role of a judge, which count in evaluations alone, are scored too.
@@ -567,7 +561,7 @@ class LanguageDomain(Domain):
         return evaluate_module.Written(
             prompts,
             num_samples,
-            self._score(samples, judges=True),
+            self.reward(samples, judges=True),
             texts,
             samples.payload["length"].tolist(),
             truncated,

@@ -25,7 +25,6 @@ from groupwise.config import ConfigError, keys_under, user_object
 from groupwise.domain.language.chat import build_tokenizer
 from groupwise.domain.language.config import LanguageConfig, ModelObjects, Pretrained, Scratch
 from groupwise.domain.language.data import Splits
-from groupwise.domain.protocol import Peers
 from groupwise.learner.local import LocalLearner
 from groupwise.learner.protocol import Learner
 from groupwise.streams import Streams
@@ -160,25 +159,15 @@ class LocalPolicy:
         self.max_positions = self.backbone.max_positions
         router = router_remark(self.backbone.config)
         self.remarks: Sequence[str] = [router] if router else []
-        self._engine = open_engine(engine, self.backbone, self.tokenizer)
+        self.engine = open_engine(engine, self.backbone, self.tokenizer)
         self._live_engine = (
-            self._engine if self._engine.live else open_engine(BuiltinEngine(), self.backbone, self.tokenizer)
+            self.engine if self.engine.live else open_engine(BuiltinEngine(), self.backbone, self.tokenizer)
         )
 
     @property
     def device(self) -> torch.device:
         """The device of the weights that are trained."""
         return self.backbone.trained_on
-
-    @property
-    def draws_elsewhere(self) -> bool:
-        """True where the weights are in shards and go to a server that samples in training and in evaluations."""
-        return self._engine.leaves_scores
-
-    @property
-    def sends_weights(self) -> bool:
-        """False where another process sends the weights to servers that all of them share."""
-        return self._engine.sends_weights
 
     def sample(
         self,
@@ -195,7 +184,7 @@ class LocalPolicy:
         """Samples with the configured engine; with the built-in one where `live` asks for weights that a server may not
         have yet.
         """
-        engine = self._live_engine if live else self._engine
+        engine = self._live_engine if live else self.engine
         return engine.sample(
             prompts,
             group_size,
@@ -243,7 +232,7 @@ class LocalPolicy:
 
     def close(self) -> None:
         """Ends what the engine started."""
-        self._engine.close()
+        self.engine.close()
 
     def expect(self, num_tokens: int, *, live: bool = False) -> None:
         """Tells an engine how long texts will be, prompt and completion together.
@@ -252,21 +241,7 @@ class LocalPolicy:
             num_tokens: of the longest.
             live: as of `sample`.
         """
-        (self._live_engine if live else self._engine).expect(num_tokens)
-
-    def send_weights(self, prompts: Sequence[Sequence[int]], settings: SamplingConfig, peers: Peers) -> None:
-        """Has the engine send the weights where its servers are shared. Every process calls it.
-
-        Args:
-            prompts: those that are trained on; a server proves its weights with some of them.
-            settings: of sampling, with the length of the completions.
-            peers: the processes.
-        """
-        self._engine.send_weights(prompts, settings.max_new_tokens, peers)
-
-    def check_scored(self, log_prob: Tensor, behaviour_log_prob: Tensor) -> None:
-        """Has the engine compare log-probs of what it sampled, computed in shards, with those that it reported."""
-        self._engine.check_scored(log_prob, behaviour_log_prob)
+        (self._live_engine if live else self.engine).expect(num_tokens)
 
     def with_engine(self, engine: EngineConfig) -> LocalPolicy:
         """Opens another engine over the same model."""

@@ -286,18 +286,16 @@ def update_policy(step: Step, collected: Collected | None) -> Updates:
         return updates
     step.state.objective = collected.batch.state
     for number in range(step.recipe.train.updates_per_batch):
-        for rows in _minibatches(step, collected, number):
+        for rows in [None] if step.recipe.train.minibatches == 1 else _minibatches(step, collected, number):
             _optimise(step, collected, rows, updates)
     return updates
 
 
-def _minibatches(step: Step, collected: Collected, number: int) -> list[Tensor | None]:
-    """Returns this process's rows of each minibatch; `None` stands for all of them. Groups are dealt by their place in
-    the step, in the same way for any number of processes.
+def _minibatches(step: Step, collected: Collected, number: int) -> list[Tensor]:
+    """Returns this process's rows of each minibatch. Groups are dealt by their place in the step, in the same way for
+    any number of processes.
     """
     place, minibatches = collected.samples.place, step.recipe.train.minibatches
-    if minibatches == 1:
-        return [None]
     places = sorted({place for places in step.world.gather(place.unique().tolist()) for place in places})
     order = step.streams.numpy("minibatches", step.state.progress.step, number).permutation(len(places))
     bounds = [round(bucket * len(places) / minibatches) for bucket in range(minibatches + 1)]
