@@ -40,16 +40,6 @@ def peak_bytes(run: Callable[[], None], device: torch.device) -> int:
     return live_storages.peak
 
 
-def peak_memory(device: torch.device) -> dict[str, float]:
-    """Returns the most memory that this process has had, as the metric `memory/peak_mib`; nothing where it is unknown.
-
-    Args:
-        device: the device that counts; on a CPU the memory of the process does.
-    """
-    peak = torch.cuda.max_memory_allocated(device) if device.type == "cuda" else peak_memory_bytes()
-    return {} if peak is None else {"memory/peak_mib": peak / 2**20}
-
-
 def available_bytes(device: torch.device, limit_gib: float | None) -> int:
     """Returns the bytes that are left for a pass: of the limit, less what this process has allocated; without a limit,
     what is free on the CUDA device.

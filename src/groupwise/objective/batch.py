@@ -38,7 +38,7 @@ class Acted(DecisionFields):
         >>> acted = Acted(torch.tensor([[True, True], [True, False]]), torch.tensor([[-1.0, -2.0], [-3.0, torch.nan]]))
         >>> acted.select(torch.tensor([1, -1])).mask.tolist()
         [[True, False], [False, False]]
-        >>> acted.clean(torch.float64).old_log_prob.tolist()
+        >>> acted.masked(acted.old_log_prob).tolist()
         [[-1.0, -2.0], [-3.0, 0.0]]
     """
 
@@ -63,15 +63,6 @@ class Acted(DecisionFields):
         picked = {name: part(value, rows, decisions) for name, value in tensors_of(self).items()}
         picked["mask"] = picked["mask"] & (rows >= 0)[:, None]
         return replace(self, **picked)
-
-    def clean(self, dtype: torch.dtype) -> Acted:
-        """Returns the decisions with all their numbers in one dtype, 0 where the mask is false.
-
-        Args:
-            dtype: the dtype of the loss.
-        """
-        numbers = {name: value for name, value in tensors_of(self).items() if value.is_floating_point()}
-        return replace(self, **{name: self.masked(value.to(dtype)) for name, value in numbers.items()})
 
     def masked(self, values: Float[Tensor, "R K"], fill: float = 0.0) -> Float[Tensor, "B T"]:
         """Returns `values` with `fill` where the mask is false.
@@ -222,7 +213,8 @@ class Grouped:
     flat: Bool[Tensor, "B K"] = field(init=False)
 
     def __post_init__(self) -> None:
-        group_size = self._sum(torch.ones_like(self.value))
+        present = self.present.to(self.value.dtype)
+        group_size = present.new_zeros(self.num_groups, present.shape[1]).index_add(0, self.index, present)
         size = group_size[self.index]
         index, ends = self.index[:, None].expand_as(self.value), dict[str, Tensor]()
         for reduction, fill in (("amin", math.inf), ("amax", -math.inf)):
@@ -259,14 +251,11 @@ class Grouped:
         single = Grouped(value, torch.ones_like(value, dtype=torch.bool), index, len(groups), torch.ones_like(value))
         return replace(single, parts={"reward": single}, weights={"reward": 1.0})
 
-    def _sum(self, values: Float[Tensor, "B K"]) -> Float[Tensor, "P K"]:
-        """Returns `[P, K]`, sums over the present members of each group."""
-        present_values = torch.where(self.present, values, torch.zeros_like(values))
-        return present_values.new_zeros(self.num_groups, values.shape[1]).index_add(0, self.index, present_values)
-
     def sum(self, values: Float[Tensor, "B K"]) -> Float[Tensor, "B K"]:
-        """Returns `[B, K]`, the sum of `values` over each member's group."""
-        return self._sum(values)[self.index]
+        """Returns `[B, K]`, the sum of `values` over the present members of each member's group."""
+        present_values = torch.where(self.present, values, torch.zeros_like(values))
+        sums = present_values.new_zeros(self.num_groups, values.shape[1]).index_add(0, self.index, present_values)
+        return sums[self.index]
 
     def std(self, ddof: int) -> Float[Tensor, "B K"]:
         """Returns `[B, K]`, the group's standard deviation; 0 where fewer than `ddof + 1` members are present."""

@@ -152,6 +152,11 @@ class Decisions:
         draw: the key of this step's random draws.
         member_advantage: `[B, 1]`, the advantage of each member, where it has one for all its decisions.
         reduce: sum over processes.
+
+    Attributes:
+        mask: true where a decision counts: the one field of `acted` that every slot reads.
+        good, bad: bool, `A > 0` and `A < 0`: `[B, T]`, or `[B, 1]` where members have one advantage. They say nothing
+            where the mask is false.
     """
 
     acted: Acted
@@ -166,6 +171,14 @@ class Decisions:
     draw: int = 0
     member_advantage: Float[Tensor, "B 1"] | None = None
     reduce: Reduce = sum_over_one_process
+    mask: Bool[Tensor, "B T"] = field(init=False)
+    good: Bool[Tensor, "B K"] = field(init=False)
+    bad: Bool[Tensor, "B K"] = field(init=False)
+
+    def __post_init__(self) -> None:
+        advantage = self.advantage if self.member_advantage is None else self.member_advantage
+        # The record is frozen once it is made.
+        vars(self).update(mask=self.acted.mask, good=advantage > 0, bad=advantage < 0)
 
     @staticmethod
     def of(
@@ -191,11 +204,6 @@ class Decisions:
         """
         return Decisions(Acted(mask, old_log_prob, **acted), log_prob, advantage)
 
-    @property
-    def mask(self) -> Bool[Tensor, "B T"]:
-        """True where a decision counts: the one field of `acted` that every slot reads."""
-        return self.acted.mask
-
     @cached_property
     def log_ratio(self) -> Float[Tensor, "B T"]:
         """`d = lp - lp_old`, clamped to 40 nats in fp32 and 319 in fp64. The gradient is not clamped, so that a bad
@@ -217,18 +225,6 @@ class Decisions:
         if self.acted.packed:
             return torch.arange(self.mask.shape[1], device=self.mask.device)[None]
         return (self.mask.cumsum(1, dtype=torch.int32) - 1).clamp(min=0).long()
-
-    @cached_property
-    def good(self) -> Bool[Tensor, "B K"]:
-        """Bool, `A > 0`: `[B, T]`, or `[B, 1]` where members have one advantage. Says nothing where the
-        mask is false.
-        """
-        return (self.advantage if self.member_advantage is None else self.member_advantage) > 0
-
-    @cached_property
-    def bad(self) -> Bool[Tensor, "B K"]:
-        """Bool, `A < 0`, in the same shape."""
-        return (self.advantage if self.member_advantage is None else self.member_advantage) < 0
 
     @cached_property
     def taught(self) -> Bool[Tensor, "B T"]:

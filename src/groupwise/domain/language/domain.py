@@ -269,7 +269,7 @@ class LanguageDomain(Domain):
         """Scores members `rows`: fields `[B, T]` at the temperature at which each member was sampled;
         `auxiliary["supervised"]` for demonstrations.
         """
-        selected, names = samples.select(rows.clamp(min=0)), self._scored_names(requires)
+        selected, names = samples.select(rows.clamp(min=0)), (requires & self.supplies) | {"log_prob"}
 
         def score(members: Tensor | None, part: Samples, temperature: float) -> dict[str, Tensor]:
             return self.policy.score(**scoring_inputs(part), requires=names, temperature=temperature)
@@ -287,7 +287,7 @@ class LanguageDomain(Domain):
             field_cotangents["log_prob"] = (
                 field_cotangents["log_prob"] - supervised.unsqueeze(1) * selected.payload["target"]
             )
-        names = self._scored_names(frozenset(field_cotangents))
+        names = (frozenset(field_cotangents) & self.supplies) | {"log_prob"}
 
         def backward(members: Tensor | None, part: Samples, temperature: float) -> dict[str, Tensor]:
             part_cotangents = field_cotangents
@@ -438,7 +438,7 @@ class LanguageDomain(Domain):
             group_size,
             sampling,
             seeds,
-            requires=self._scored_names(requires),
+            requires=(requires & self.supplies) | {"log_prob"},
             continue_with=None if conversations is None else conversations.answer,
             begin_again=None if conversations is None else conversations.begin,
             live=live,
@@ -474,9 +474,6 @@ class LanguageDomain(Domain):
             settings=settings,
             numbers=completions.numbers,
         )
-
-    def _scored_names(self, requires: frozenset[str]) -> frozenset[str]:
-        return (requires & self.supplies) | {"log_prob"}
 
     def prompt_ids(self, prompt: Prompt) -> list[int]:
         """Returns the tokens that the policy continues."""

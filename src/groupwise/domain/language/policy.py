@@ -18,7 +18,7 @@ from groupwise.causal_lm.config import BuiltinEngine, EngineConfig, SamplingConf
 from groupwise.causal_lm.engine import open_engine
 from groupwise.causal_lm.loading import LoadedLM, fit_tokenizer, load, prepared, save
 from groupwise.causal_lm.model_folder import checked, read_config
-from groupwise.causal_lm.sampler import Completions, Continue, end_ids
+from groupwise.causal_lm.sampler import Completions, Continue, GroupBatch, end_ids
 from groupwise.causal_lm.sharded import ShardedLM, check_spreads
 from groupwise.causal_lm.small import small_model
 from groupwise.config import ConfigError, keys_under, user_object
@@ -185,14 +185,8 @@ class LocalPolicy:
         have yet.
         """
         engine = self._live_engine if live else self.engine
-        return engine.sample(
-            prompts,
-            group_size,
-            settings,
-            seeds,
-            requires=requires,
-            continue_with=continue_with,
-            begin_again=begin_again,
+        return engine.answer(
+            GroupBatch(prompts, group_size, settings, seeds, requires, continue_with, begin_again, None)
         )
 
     def score(

@@ -25,7 +25,7 @@ from groupwise.checkpoint.atomic import storage_error
 from groupwise.config import ConfigError, ImportPath, difference, user_callable, why_failed
 from groupwise.domain.base import Domain
 from groupwise.domain.protocol import Evaluation
-from groupwise.memory import peak_memory
+from groupwise.processes import peak_memory_bytes
 from groupwise.reward import RewardEvent
 from groupwise.runs import RunFolder
 from groupwise.streams import Streams
@@ -36,7 +36,7 @@ from groupwise.training.run.evaluation import PREFIX, evaluate, metric_name, not
 from groupwise.training.run.rollout_records import rollout_records, with_files, write_pictures
 from groupwise.training.run.run_folder import remove_old_records, write_records
 from groupwise.training.step.rollouts import Collected
-from groupwise.training.step.state import Step, TrainState, ready_rewards
+from groupwise.training.step.state import Step, TrainState, ready_rewards, rewards_of
 from groupwise.training.step.step import Updates, train_step
 
 # The clock by which a stage and its controls are given equal time.
@@ -324,7 +324,11 @@ def run_stage(session: Session, recipe: Recipe, state: TrainState) -> bool:
         progress.stage_seconds += undelayed
         limit = recipe.train.max_seconds
         ended = f"its {limit:g} seconds are over" if limit is not None and progress.stage_seconds >= limit else ""
-        values |= {"step_time": spent, **peak_memory(session.device)}
+        values["step_time"] = spent
+        is_cuda = session.device.type == "cuda"
+        peak = torch.cuda.max_memory_allocated(session.device) if is_cuda else peak_memory_bytes()
+        if peak is not None:
+            values["memory/peak_mib"] = peak / 2**20
         is_evaluation_due = recipe.train.evaluate_every and progress.stage_step % recipe.train.evaluate_every == 0
         is_last_step = progress.stage_step >= recipe.train.num_steps
         is_best = False
@@ -356,7 +360,8 @@ def evaluate_now(
         the metrics as `eval/...`, and whether the score is the best so far.
     """
     progress = state.progress
-    ready_rewards(session.domain, state.memory, progress, recipe)
+    if (rewards := rewards_of(session.domain)) is not None:
+        ready_rewards(rewards, state, recipe, session.domain.num_prompts)
     with (autocast or autocast_of(recipe, session.device))(), state.averaged():
         evaluation = evaluate(session.domain, progress, session.streams, session.world)
     metrics = dict(evaluation.metrics)

@@ -27,7 +27,7 @@ from groupwise.training.run.evaluation import evaluate, metric_name
 from groupwise.training.run.loop import Session, autocast_of, evaluate_now, keep_best_model, keep_model, run_stage, save
 from groupwise.training.run.run_folder import summarise, write_json
 from groupwise.training.step.passes import fit_passes, restore_passes
-from groupwise.training.step.state import Progress, TrainState, ready_rewards, reference_config
+from groupwise.training.step.state import Progress, TrainState, ready_rewards, reference_config, rewards_of
 
 # The state after the leading stages that sample nothing: every run writes it into its folder, and another run may
 # start from it (`start = "runs/A"`).
@@ -194,7 +194,8 @@ def run_stages(session: Session, job: Job, state: TrainState, domains: Domains) 
         state.learner.checkpoint_activations(recipe.train.gradient_checkpointing)
         if "optimisers" in state.learner.offers:
             state.learner.use_optimiser(recipe.optimiser.source)
-        ready_rewards(session.domain, state.memory, state.progress, recipe)
+        if (rewards := rewards_of(session.domain)) is not None:
+            ready_rewards(rewards, state, recipe, session.domain.num_prompts)
         if not fresh:
             restore_passes(session.domain, state.progress)
         if fresh:
@@ -281,10 +282,11 @@ def _metrics_before(session: Session, job: Job, state: TrainState, index: int, d
     if last.measures == job.recipes[index].measures:
         return stage_metrics
     domain = domains.of(last)
-    ready_rewards(domain, state.memory, progress, last)
+    rewards = rewards_of(domain)
+    if rewards is not None:
+        ready_rewards(rewards, state, last, domain.num_prompts)
     with autocast_of(last, session.device)(), state.averaged():
         evaluation = evaluate(domain, progress, session.streams, session.world)
-    ready_rewards(session.domain, state.memory, progress, job.recipes[index])
     progress.latest = stage_metrics
     if evaluation.metrics != stage_metrics:
         session.say(

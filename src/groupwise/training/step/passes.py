@@ -350,8 +350,7 @@ def join_pass(step: Step, samples: Samples, requires: frozenset[str], *, backwar
 
 def step_demonstrations(step: Step, number: int = 0) -> Samples | None:
     """Returns the demonstrations of this optimiser step; `None` where the supervised term has no coefficient."""
-    schedule = step.objective.auxiliary.get("supervised")
-    if schedule is None or schedule.at(step.state.objective.step) == 0:
+    if step.objective.auxiliary["supervised"].at(step.state.objective.step) == 0:
         return None
     # The key of the draw counts the optimiser steps of the run. The objective's count begins anew with a stage, and
     # would repeat draws.

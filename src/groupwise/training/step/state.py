@@ -162,18 +162,21 @@ def rewards_of(domain: Any) -> Rewards | None:
     return rewards if isinstance(rewards, Rewards) else None
 
 
-def ready_rewards(domain: Domain, memory: RewardMemory, progress: Progress, recipe: Recipe) -> None:
-    """Gives a domain's rewards the memory of the run, also after a resume or in another stage, and tells them where the
-    run stands, which functions are given as `trainer_state`.
+def ready_rewards(rewards: Rewards, state: TrainState, recipe: Recipe, num_prompts: int) -> None:
+    """Gives rewards the memory of the run, also after a resume or in another stage, and tells them where the run
+    stands, which functions are given as `trainer_state`.
+
+    Args:
+        rewards: of the domain.
+        num_prompts: size of its training set.
     """
-    if (rewards := rewards_of(domain)) is None:
-        return
+    progress = state.progress
     if rewards.follows:
-        rewards.recall(memory.kept)
+        rewards.recall(state.memory.kept)
     rewards.state = TrainerState(
         global_step=progress.step,
         max_steps=progress.step - progress.stage_step + recipe.train.num_steps,
-        epoch=progress.num_drawn / max(domain.num_prompts, 1),
+        epoch=progress.num_drawn / max(num_prompts, 1),
     )
 
 
@@ -439,6 +442,7 @@ class Step:
 
     Attributes:
         objective: the stage's objective.
+        rewards: the rewards of the domain; `None` where it has others than ours.
         group_size: present number of members in a group; only a dynamic group size changes it.
         sharded: true where the weights are spread over the processes, so that all of them make the same passes.
         measures_pass_size: true where the number of members in a pass is found by measuring.
@@ -450,13 +454,14 @@ class Step:
     streams: Streams
     world: World
     objective: Objective = field(init=False)
+    rewards: Rewards | None = field(init=False)
     group_size: int = field(init=False)
     sharded: bool = field(init=False)
     measures_pass_size: bool = field(init=False)
 
     def __post_init__(self) -> None:
         train = self.recipe.train
-        self.objective = self.recipe.objective
+        self.objective, self.rewards = self.recipe.objective, rewards_of(self.domain)
         followed_size = self.state.progress.group_size if train.dynamic_group_size is not None else 0
         self.group_size = followed_size or train.group_size
         self.sharded = train.sharding == "full" and self.world.joined
@@ -469,32 +474,19 @@ class Step:
         return (self.state.progress.micro_batch_members or 1) if size == "auto" else size
 
     def passes(self, lengths: Tensor) -> list[Tensor | None]:
-        """Returns the members of each pass of this process. Where the weights are spread, all processes make equally
-        many passes: one with fewer members gets `None`, a pass that it only joins. Every process must call this method.
+        """Returns the members of each pass of this process, longest members first, so that a batch that does not fit
+        into memory fails at once; neighbours in length stand together, and little is padding. Where the weights are
+        spread, all processes make equally many passes: one with fewer members gets `None`, a pass that it only joins.
+        Every process must call this method.
 
         Args:
             lengths: `[B]`, decisions of each member.
         """
-        batches: list[Tensor | None] = [*micro_batches(lengths, self.members_at_once)]
+        order = torch.argsort(lengths, descending=True, stable=True)
+        batches: list[Tensor | None] = [*order.split(self.members_at_once or len(order))] if len(order) else []
         if self.sharded:
             batches += [None] * (self.world.max(len(batches)) - len(batches))
         return batches
-
-
-def micro_batches(lengths: Tensor, size: int | None) -> list[Tensor]:
-    """Returns the rows of each micro-batch, longest members first, so that a batch that does not fit into memory fails
-    at once. Neighbours in length stand together, and little is padding.
-
-    Args:
-        lengths: `[B]`, valid decisions of each member.
-        size: members in a micro-batch; `None` takes all at once.
-
-    Example:
-        >>> [rows.tolist() for rows in micro_batches(torch.tensor([3, 9, 1]), 2)]
-        [[1, 0], [2]]
-    """
-    order = torch.argsort(lengths, descending=True, stable=True)
-    return list(order.split(size or len(order))) if len(order) else []
 
 
 @contextmanager

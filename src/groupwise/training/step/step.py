@@ -56,7 +56,7 @@ from groupwise.training.step.rollouts import (
     scored_by_reference,
     scored_by_trainer,
 )
-from groupwise.training.step.state import Step, ready_rewards, rewards_of
+from groupwise.training.step.state import Step, ready_rewards
 
 _NOT_FINITE = "log_prob/not_finite"
 
@@ -166,8 +166,8 @@ def collect(step: Step) -> Collected:
             numbers[f"sampling/{name}"] = numbers.get(f"sampling/{name}", 0.0) + value
     memory = step.state.memory
     numbers |= memory.add([entry for part in rounds for earned in world.gather(part.earned) for entry in earned])
-    if (rewards := rewards_of(step.domain)) is not None and rewards.follows:
-        numbers |= memory.follow(rewards, [part.samples for part in rounds], world)
+    if step.rewards is not None and step.rewards.follows:
+        numbers |= memory.follow(step.rewards, [part.samples for part in rounds], world)
     whole = admitted_groups(step, rounds, admitted) if admission.resamples else rounds[0]
     remarks = [remark for part in rounds for remark in part.remarks]
     remarks += whole.remarks if admission.resamples else []
@@ -208,7 +208,8 @@ def sample_round(step: Step, number: int, first_place: int, count: int) -> Colle
 
     # Reward.
     with progress.timed("rewards"):
-        ready_rewards(domain, state.memory, progress, step.recipe)
+        if step.rewards is not None:
+            ready_rewards(step.rewards, state, step.recipe, domain.num_prompts)
         rewards = domain.reward(samples)
 
     # Add what else the loss will read of these members.
@@ -313,11 +314,13 @@ def _optimise(step: Step, collected: Collected | None, rows: Tensor | None, upda
     accumulate: list[Callable[[], PassStatistics]] = []
     if collected is not None:
         accumulate.append(lambda: policy_gradient(step, collected, rows, updates.log_ratio, on_policy=on_policy))
-    if (demonstrations := step_demonstrations(step, len(updates.metrics))) is not None:
-        counts = demonstrations.auxiliary_count["supervised"]
-        if step.measures_pass_size:
-            updates.remarks += fit_micro_batch(step, demonstrations, counts, frozenset({"log_prob"}))
-        accumulate.append(lambda: supervised_gradient(step, demonstrations))
+    if "supervised" in recipe.objective.auxiliary:
+        demonstrations = step_demonstrations(step, len(updates.metrics))
+        if demonstrations is not None:
+            if step.measures_pass_size:
+                counts = demonstrations.auxiliary_count["supervised"]
+                updates.remarks += fit_micro_batch(step, demonstrations, counts, frozenset({"log_prob"}))
+            accumulate.append(lambda: supervised_gradient(step, demonstrations))
     statistics = retrying(step, accumulate, updates.remarks.append)
     learner.reduce_gradients(world)
     pull = recipe.train.l2_to_reference if recipe.samples else 0.0
@@ -366,7 +369,7 @@ def policy_gradient(
     assert collected.batch is not None
     objective, batch, recorded = step.objective, collected.batch, collected.samples.recorded
     if rows is None:
-        rows = torch.arange(len(batch), device=log_ratio.device)
+        rows = torch.arange(len(log_ratio), device=log_ratio.device)
     else:
         batch, recorded = batch.select(rows), None if recorded is None else recorded.select(rows)
     # Plan: the weight of every decision, from counts over all processes.
