@@ -303,8 +303,14 @@ def _policy_term(
         statistics.update(surrogate.statistics)
         _measure(objective, decisions, decisions.log_ratio, surrogate, [weight], plan.detail, statistics)
         return -(weight * surrogate.value).sum()
-    smoothed = objective.smoothing(decisions)
-    level = objective.ratio(smoothed, decisions)
+    # Most methods take each decision's ratio as it is.
+    level = smoothed = decisions.log_ratio
+    if not objective.smoothing.neutral:
+        level = smoothed = objective.smoothing(decisions)
+        statistics.update(objective.smoothing.measure(decisions, smoothed))
+    if not objective.ratio.plain:
+        level = objective.ratio(smoothed, decisions)
+        statistics.update(objective.ratio.measure(level, decisions))
     matching = objective.matching
     surrogate = matching.surrogate(decisions) if matching.has_surrogate else objective.trust(level, decisions)
     factor = weight
@@ -320,10 +326,6 @@ def _policy_term(
         factor = factor * correction
         factors.append(correction)
         statistics["correction/mean"] = decisions.average(correction)
-    if not objective.smoothing.neutral:
-        statistics.update(objective.smoothing.measure(decisions, smoothed))
-    if not objective.ratio.plain:
-        statistics.update(objective.ratio.measure(level, decisions))
     statistics.update(surrogate.statistics)
     _measure(objective, decisions, level, surrogate, factors, plan.detail, statistics)
     return -(factor * surrogate.value).sum()

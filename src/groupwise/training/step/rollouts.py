@@ -50,19 +50,18 @@ def round_statistics(
         statistics["completions/distinct"] = Mean.ratio(num_distinct, len(table.contents))
         if (noise := copies_noise(groups, table.contents, totals)) is not None:
             statistics["groups/copies_noise"] = noise
-        if repeated := [content.repetition for content in table.contents if content.repetition is not None]:
-            statistics["completions/repetition"] = _mean(repeated)
     statistics |= place_correlations(groups, totals)
     for event in table.events:
         name = f"rewards/{event.reward}/num_{event.name}"
         count = Total.of(torch.tensor(float(event.count)))
         statistics[name] = statistics[name] + count if name in statistics else count
-    return statistics | {f"logged/{name}": _mean(values) for name, values in table.logged.items()}
-
-
-def _mean(values: Sequence[float]) -> Mean:
-    numbers = torch.tensor(values, dtype=torch.float64)
-    return Mean.of(numbers, torch.ones_like(numbers, dtype=torch.bool))
+    averaged = {f"logged/{name}": values for name, values in table.logged.items()}
+    averaged["completions/repetition"] = [c.repetition for c in table.contents if c.repetition is not None]
+    for name, values in averaged.items():
+        if values:
+            numbers = torch.tensor(values, dtype=torch.float64)
+            statistics[name] = Mean.of(numbers, torch.ones_like(numbers, dtype=torch.bool))
+    return statistics
 
 
 def place_correlations(groups: Sequence[int], rewards: Sequence[float | None]) -> dict[str, Statistic]:

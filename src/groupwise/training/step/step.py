@@ -322,7 +322,8 @@ def _optimise(step: Step, collected: Collected | None, rows: Tensor | None, upda
                 updates.remarks += fit_micro_batch(step, demonstrations, counts, frozenset({"log_prob"}))
             accumulate.append(lambda: supervised_gradient(step, demonstrations))
     statistics = retrying(step, accumulate, updates.remarks.append)
-    learner.reduce_gradients(world)
+    if world.size > 1:
+        learner.reduce_gradients(world)
     pull = recipe.train.l2_to_reference if recipe.samples else 0.0
     pull_loss = state.reference.pull(pull) if pull else None
     gradient_norm = learner.step(_optimiser_numbers(step))
