@@ -136,12 +136,12 @@ class Interrupt:
 
 
 @contextmanager
-def listening(say: Callable[[str], None]) -> Iterator[Interrupt]:
+def listening(report: Callable[[str], None]) -> Iterator[Interrupt]:
     """Takes SIGINT and SIGTERM as a request to end the run within the block; outside the main thread it changes
     nothing.
 
     Args:
-        say: receives one sentence when the request arrives, in a separate thread: the signal may arrive while the main
+        report: receives one sentence when the request arrives, in a separate thread: the signal may arrive while the main
             thread writes and waits for a reader, where Python allows no second write to the same file.
 
     Yields:
@@ -167,9 +167,9 @@ def listening(say: Callable[[str], None]) -> Iterator[Interrupt]:
     # A second signal may interrupt `put`; the `put` of a SimpleQueue is reentrant.
     sentences: SimpleQueue[str | None] = SimpleQueue()
 
-    def speak() -> None:
+    def relay() -> None:
         for text in iter(sentences.get, None):
-            say(text)
+            report(text)
 
     def handle(number: int, frame: FrameType | None) -> None:
         if interrupt.signal and number == signal.SIGINT:
@@ -179,8 +179,8 @@ def listening(say: Callable[[str], None]) -> Iterator[Interrupt]:
         interrupt.signal = number
         sentences.put(f"ending after this step, with a checkpoint; {then}")
 
-    speaker = threading.Thread(target=speak, name="groupwise-interrupt", daemon=True)
-    speaker.start()
+    reporter = threading.Thread(target=relay, name="groupwise-interrupt", daemon=True)
+    reporter.start()
     previous_handlers = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield interrupt
@@ -188,7 +188,7 @@ def listening(say: Callable[[str], None]) -> Iterator[Interrupt]:
         for number, handler in previous_handlers.items():
             signal.signal(number, handler)
         sentences.put(None)
-        speaker.join()
+        reporter.join()
 
 
 class Watch(Protocol):
@@ -237,11 +237,11 @@ class Session:
     announced: set[object] = field(default_factory=set)
     alarm: str = ""
 
-    def say(self, text: str) -> None:
+    def note(self, text: str) -> None:
         """Shows one sentence to the people who follow the run."""
         self.trackers.note(text)
 
-    def say_once(self, key: object, text: str) -> None:
+    def note_once(self, key: object, text: str) -> None:
         """Shows a sentence the first time that its key comes.
 
         Args:
@@ -249,7 +249,7 @@ class Session:
         """
         if key not in self.announced:
             self.announced.add(key)
-            self.say(text)
+            self.note(text)
 
     def row(self, step: int, stage: str, values: dict[str, float]) -> None:
         """Writes one row of `metrics.jsonl` and passes it to the trackers.
@@ -282,7 +282,7 @@ class Session:
             return
         for finding in self.watch.see({"step": step, "stage": stage, **values}):
             if finding.severity != "note":
-                self.say(f"step {step}: {finding.rule}: {finding}")
+                self.note(f"step {step}: {finding.rule}: {finding}")
         headline = self.watch.headline
         alarm = "" if headline is None else headline.cause.rule
         if alarm != self.alarm:
@@ -428,7 +428,7 @@ def _report_step(session: Session, step: Step, collected: Collected | None, upda
     """
     progress, number, every = step.state.progress, step.state.progress.step + 1, session.track.rollouts_every
     for remark in [*(collected.remarks if collected is not None else []), *updates.remarks]:
-        session.say(f"step {number}: {remark}")
+        session.note(f"step {number}: {remark}")
     if collected is None:
         return
     # Events are those of all rounds, of which the table has only the members that are trained on.
@@ -437,7 +437,7 @@ def _report_step(session: Session, step: Step, collected: Collected | None, upda
     if events:
         for (reward, name), (count, detail, _) in _count_events(events).items():
             text = f"reward {reward!r}: {name} for {count} of {num_members} members" + (f", {detail}" if detail else "")
-            session.say_once((reward, name), f"step {number}: {text}; later ones are only counted")
+            session.note_once((reward, name), f"step {number}: {text}; later ones are only counted")
     if every and (number % every == 0 or progress.stage_step == 0):
         _write_rollouts(session, step, collected, updates)
 
@@ -453,7 +453,7 @@ def _evaluation_events(session: Session, step: int, evaluation: Evaluation) -> d
             f", {detail}" if detail else ""
         )
         left_out = "" if scored else "; they are left out of its mean"
-        session.say_once(("evaluation", reward, name), f"{text}{left_out}; later ones are only counted")
+        session.note_once(("evaluation", reward, name), f"{text}{left_out}; later ones are only counted")
     return counts
 
 
@@ -500,7 +500,7 @@ def _remove_old_records(
             f"keeps the newest {newest} files of rollouts and of evaluations, and of those before as many"
             " evenly over the run"
         )
-        session.say_once("thinned", f"step {step}: {session.folder.rollouts} {text} (track.keep_records)")
+        session.note_once("thinned", f"step {step}: {session.folder.rollouts} {text} (track.keep_records)")
 
 
 def _save_when_due(session: Session, state: TrainState, best: bool) -> None:

@@ -55,12 +55,12 @@ def write_warm_up(session: Session, job: Job, state: TrainState) -> None:
     try:
         _store(session.folder).save(progress.step, record, peers=session.world)
     except StorageError as error:
-        session.say(f"no other run can start from this warm-up, which could not be written: {error}")
+        session.note(f"no other run can start from this warm-up, which could not be written: {error}")
         return
     if not session.world.first:
         return
     start_argument = shlex.quote(f"start={session.folder.path}")
-    session.say(f"the warm-up has ended at step {progress.step}; {start_argument} starts another run here, without it")
+    session.note(f"the warm-up has ended at step {progress.step}; {start_argument} starts another run here, without it")
 
 
 def begin_at(job: Job, state: TrainState, domain: Domain, world: World) -> list[str]:
@@ -289,7 +289,7 @@ def _metrics_before(session: Session, job: Job, state: TrainState, index: int, d
         evaluation = evaluate(domain, progress, session.streams, session.world)
     progress.latest = stage_metrics
     if evaluation.metrics != stage_metrics:
-        session.say(
+        session.note(
             f"stages {job.recipes[index].name} and {last.name} are evaluated in different ways; what the summary calls"
             f" before is measured as {last.name} is"
         )
@@ -299,7 +299,7 @@ def _metrics_before(session: Session, job: Job, state: TrainState, index: int, d
 def _end(session: Session, recipe: Recipe, state: TrainState, job: Job, index: int) -> None:
     progress = state.progress
     if progress.stage_ended:
-        session.say(f"stage {recipe.name} ended at step {progress.step}: {progress.stage_ended}")
+        session.note(f"stage {recipe.name} ended at step {progress.step}: {progress.stage_ended}")
     if progress.latest_step != progress.step:
         values, _ = evaluate_now(session, recipe, state)
         session.row(progress.step, recipe.name, values)
@@ -337,16 +337,16 @@ def run_controls(session: Session, job: Job, state: TrainState, domains: Domains
         folder = session.folder.control(name)
         if not folder.has_ended:
             if not start.is_dir():
-                session.say(f"control {name} is left out: the state it starts from is gone")
+                session.note(f"control {name} is left out: the state it starts from is gone")
                 scores.append(None)
                 continue
-            session.say(f"control {name}: the same start, the same {state.progress.sampled_seconds:.0f} s")
+            session.note(f"control {name}: the same start, the same {state.progress.sampled_seconds:.0f} s")
             control = _Control(name, recipes, load_tree(start), state.progress.sampled_seconds)
             if not _train_control(session, job, domains, control):
                 return None, False
         summary = read_json(folder.summary)
         before, after = same_decimals([summary["before"], summary["after"]])
-        session.say(f"control {name}: {evaluated_on.of(summary['metric'])} {before} before, {after} after")
+        session.note(f"control {name}: {evaluated_on.of(summary['metric'])} {before} before, {after} after")
         scores.append(summary["after"])
     return (scores[0] if scores else None), True
 

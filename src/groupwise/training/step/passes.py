@@ -137,7 +137,9 @@ def fit_micro_batch(step: Step, samples: Samples, lengths: Tensor, requires: fro
     return [remark if room >= per_member else f"{remark}, which is too little for one; the run goes on and may fail"]
 
 
-def retrying(step: Step, accumulate: list[Callable[[], PassStatistics]], say: Callable[[str], None]) -> PassStatistics:
+def retrying(
+    step: Step, accumulate: list[Callable[[], PassStatistics]], report: Callable[[str], None]
+) -> PassStatistics:
     """Accumulates a gradient in parts. Where the size of a pass is measured (by this module, or by the domain) and
     memory runs out on any process, halves the size and begins anew.
 
@@ -145,7 +147,7 @@ def retrying(step: Step, accumulate: list[Callable[[], PassStatistics]], say: Ca
         step: the step of the stage.
         accumulate: functions that add to `.grad` and return their statistics; each does its collective work before its
             first pass.
-        say: receives a sentence when the size was halved.
+        report: receives a sentence when the size was halved.
 
     Returns:
         the statistics of all parts.
@@ -180,7 +182,7 @@ def retrying(step: Step, accumulate: list[Callable[[], PassStatistics]], say: Ca
         failure = None
         if torch.cuda.is_available():
             torch.cuda.empty_cache()
-        say(f"memory ran out with {smaller}")
+        report(f"memory ran out with {smaller}")
 
 
 def _halve_members(step: Step) -> str:

@@ -23,9 +23,9 @@ from groupwise.reference import AbsentReference, EmaReference, ReferenceConfig, 
 from groupwise.reward import Rewards, RewardTable
 from groupwise.reward.scoring.table import TrainerState
 from groupwise.streams import Streams
+from groupwise.training.config import WeightAverage
 from groupwise.training.distributed import World
 from groupwise.training.job import Recipe
-from groupwise.training.weight_average import WeightAverage
 
 Earned = list[tuple[int, list[float]]]
 """The rewards (weighted sums) of a group's members, beside the place of their prompt in the training set."""
