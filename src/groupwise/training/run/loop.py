@@ -141,8 +141,8 @@ def listening(report: Callable[[str], None]) -> Iterator[Interrupt]:
     nothing.
 
     Args:
-        report: receives one sentence when the request arrives, in a separate thread: the signal may arrive while the main
-            thread writes and waits for a reader, where Python allows no second write to the same file.
+        report: receives one sentence when the request arrives, in a separate thread: the signal may arrive while the
+            main thread writes and waits for a reader, where Python allows no second write to the same file.
 
     Yields:
         the request, which is set when a signal comes.
