@@ -34,7 +34,7 @@ def tensors_of(record: Any) -> dict[str, Tensor]:
 
 @dataclass(frozen=True, kw_only=True)
 class DecisionFields:
-    """What a decision may carry beside its old log-prob, under one name from the sampler to the slots.
+    """The fields that a decision may carry beside its old log-prob, under one name from the sampler to the slots.
 
     `Samples`, `Rollouts` and `Acted` have these fields from here: a new one is a line in this class. Samples select
     and join it, rollouts check it and cut its graph, a slot names it in `reads` and finds it in `decisions.acted`. A

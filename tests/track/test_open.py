@@ -18,7 +18,7 @@ import pytest
 import torch
 
 from groupwise.config import ConfigError
-from groupwise.track import TrackConfig, Trackers, WandbConfig, open_trackers
+from groupwise.track import MetricsFile, TrackConfig, Trackers, WandbConfig, open_trackers
 
 pytest.importorskip("tensorboard")
 pytest.importorskip("wandb")
@@ -156,10 +156,15 @@ def test_a_resumed_run_goes_on_in_the_same_wandb_run(tmp_path: Path) -> None:
     trackers = opened(tmp_path, wandb=WandbConfig())
     follow(trackers, range(6))
     trackers.close()
+    file = MetricsFile(tmp_path / "metrics.jsonl")
+    for step in range(4):
+        file.append({"step": step, "stage": "grpo", "reward": step / 4, "kl": float("nan")})
     trackers = opened(tmp_path, wandb=WandbConfig(), first_step=4)
-    follow(trackers, range(2, 8))
+    follow(trackers, range(4, 8))
     trackers.close()
-    assert [row["_step"] for row in logged(tmp_path, last=7)] == [*range(6), *range(4, 8)]
+    found = logged(tmp_path, last=7)
+    assert [(row["_step"], row["reward"]) for row in found] == [(step, step / 4) for step in (*range(6), *range(8))]
+    assert "stage" not in found[6]
     files = list((tmp_path / "wandb").glob("offline-run-*/run-*.wandb"))
     assert len(files) == 2
     assert len({path.name for path in files}) == 1

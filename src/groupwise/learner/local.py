@@ -276,7 +276,7 @@ class LocalLearner:
         self._device = torch.device("cpu")
         self._source: OptimiserSource | None = None
         self.step_metrics: dict[str, float] = {}
-        """What the newest step did to the weights, by metric; empty before one and of shards."""
+        """The effect of the newest step on the weights, by metric; empty before one, and for shards."""
         self._last_change: WeightChange | None = None
 
     @cached_property

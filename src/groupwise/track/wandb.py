@@ -21,9 +21,9 @@ _RUN_ID = "wandb-run-id"
 class WandbTracker:
     """Logs every metric of a step, members as a table, images as images, under the names that TensorBoard gets.
 
-    A resumed run goes on in the run it began. Online, what that run holds already is not logged again, since steps
-    repeat bit for bit, and what it lacks is logged from `metrics.jsonl`, without members and pictures. Offline, a new
-    file begins at the first step of this process.
+    A resumed run goes on in the run it began. W&B's process may have been killed before it had written, so that the
+    steps before are logged from `metrics.jsonl`, without members and pictures: online those that the run lacks, offline
+    all of them, into a new file.
 
     Args:
         config: project and mode.
@@ -44,7 +44,7 @@ class WandbTracker:
         settings = wandb.Settings(silent=True)
         try:
             identity = _identity(folder)
-            self._next = first_step
+            self._next = 0
             self._run = wandb.init(
                 project=config.project,
                 mode=config.mode,
@@ -57,7 +57,7 @@ class WandbTracker:
             )
             if config.mode == "online":
                 self._next = self._run.step
-                self._catch_up(RunFolder(folder).metrics, first_step)
+            self._catch_up(RunFolder(folder).metrics, first_step)
         # No account, no network, no room: whatever it is, a run that is not followed as asked should not begin.
         except Exception as error:
             message = (
@@ -101,7 +101,7 @@ class WandbTracker:
         for row in read_metrics(path) if path.is_file() else ():
             step = row["step"]
             if isinstance(step, int) and step < first_step:
-                # What is not finite is `null` there.
+                # A number that is not finite is `null` there.
                 self._log(
                     step,
                     {

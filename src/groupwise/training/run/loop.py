@@ -543,7 +543,7 @@ def autocast_of(recipe: Recipe, device: torch.device) -> Callable[[], Any]:
     return lambda: torch.autocast(device.type, dtype=torch.bfloat16, cache_enabled=False)
 
 
-# What several processes of a run have to agree on before it begins: its folder and settings, weights and prompts.
+# Several processes of a run have to agree before it begins: on its folder and settings, weights and prompts.
 
 _PROMPTS_COMPARED = 16
 """Training prompts, evenly spaced, of which processes compare the keys."""

@@ -1,5 +1,5 @@
-"""What a step works with: the state of a run with its record for a checkpoint, what it remembers of rewards, and the
-passes of a step.
+"""The objects that a step works with: the state of a run with its record for a checkpoint, the memory of rewards, and
+the passes of a step.
 """
 
 from __future__ import annotations
