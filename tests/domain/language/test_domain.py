@@ -383,7 +383,7 @@ def test_a_batch_whose_prompts_were_cut_is_compared_with_its_server(build):
         rewards={"worked": None},
     )
     compared = []
-    cut.policy._engine.check_scored = lambda expected, served: compared.append(len(expected))
+    cut.policy.engine.check_scored = lambda expected, served: compared.append(len(expected))
     for settings, count in (({}, 1), ({"top_p": 0.5}, 0), ({"top_k": 3}, 0)):
         samples = cut.sample(
             cut.prompts([0]), 2, streams=Streams(0), step=0, settings=settings, requires=frozenset({"log_prob"})
@@ -447,6 +447,6 @@ def test_a_server_that_no_evaluation_asks_need_not_hold_the_held_out_prompts(bui
             rewards={"worked": None},
             engine={"kind": "vllm", "address": "http://localhost:9", "sync": sync},
         )
-        longest[sync] = domain.policy._engine._fleet.longest
+        longest[sync] = domain.policy.engine._fleet.longest
     assert longest["none"] == max(map(len, domain._train.ids.values())) + 8
     assert longest["folder"] == max(map(len, domain._evaluation["long"].ids.values())) + 8 > longest["none"]
