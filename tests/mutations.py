@@ -34,8 +34,8 @@ objective/advantage.py < objective/test_advantage.py
 
 # missing_counted: a member without a reward counts in the mean of its group
 objective/batch.py < objective/test_grouped.py
-- return self.sum(self.value) / self.size.clamp(min=1)
-+ return self.sum(self.value) / self.index.bincount()[self.index, None]
+- mean=self.sum(self.value) / size.clamp(min=1)
++ mean=self.sum(self.value) / self.index.bincount()[self.index, None]
 
 # leave_one_out_scale: the factor of leave-one-out is upside down
 objective/advantage.py < objective/test_advantage.py

@@ -22,13 +22,14 @@ RewardValues = Tensor | Sequence[float | None]
 
 
 def tensors_of(record: Any) -> dict[str, Tensor]:
-    """Returns the fields of a dataclass that are tensors, by name.
+    """Returns the fields of a dataclass that are tensors, by name, without those that it computes from others.
 
     Example:
         >>> list(tensors_of(DecisionFields(step_size=torch.ones(1, 2))))
         ['step_size']
     """
-    return {entry.name: value for entry in fields(record) if isinstance(value := getattr(record, entry.name), Tensor)}
+    given = [entry.name for entry in fields(record) if entry.init]
+    return {name: value for name in given if isinstance(value := getattr(record, name), Tensor)}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -112,7 +113,12 @@ class Rollouts(DecisionFields):
     reward_present: Mapping[str, Tensor] = field(init=False)
 
     def __post_init__(self) -> None:
-        _check_mask(self.mask)
+        if not isinstance(self.mask, Tensor) or self.mask.dim() != 2 or self.mask.dtype != torch.bool:
+            two_axes = isinstance(self.mask, Tensor) and self.mask.dim() == 2
+            write = "mask=mask.bool()" if two_axes else "one row a member, one column a decision"
+            raise ValueError(f"Rollouts.mask must be a bool tensor [B, T], got {_describe(self.mask)}; write {write}")
+        if self.mask.shape[1] == 0:
+            raise ValueError("Rollouts.mask has no decisions (T = 0); pad to at least one, with the mask false")
         members = self.mask.shape[0]
         _check_rows("group", self.group, members, "an integer")
         for name, value in {"old_log_prob": self.old_log_prob, **self.decision_fields()}.items():
@@ -168,15 +174,6 @@ LARGEST_REWARD = 1e150
 def _describe(value: object) -> str:
     """Returns the type and the shape of a value, for messages."""
     return f"{value.dtype} {list(value.shape)}" if isinstance(value, Tensor) else f"{type(value).__name__}"
-
-
-def _check_mask(mask: Tensor) -> None:
-    two_axes = isinstance(mask, Tensor) and mask.dim() == 2
-    if not two_axes or mask.dtype != torch.bool:
-        write = "mask=mask.bool()" if two_axes else "one row a member, one column a decision"
-        raise ValueError(f"Rollouts.mask must be a bool tensor [B, T], got {_describe(mask)}; write {write}")
-    if mask.shape[1] == 0:
-        raise ValueError("Rollouts.mask has no decisions (T = 0); pad to at least one, with the mask false")
 
 
 def _check_rows(name: str, value: Tensor, members: int, kind: str, axes: str = "[B]") -> None:

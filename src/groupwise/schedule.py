@@ -108,7 +108,8 @@ class Measured(Value):
 
     def observe(self, state: float | None, measured: float | None) -> float | None:
         """Returns the state after an update; without a measurement it does not change."""
-        return state if measured is None or state is None else self.moved(state, measured)
+        state = self.initial if state is None else state
+        return state if measured is None else self.moved(state, measured)
 
     @abstractmethod
     def moved(self, value: float, measured: float) -> float:
@@ -332,6 +333,7 @@ class Threshold(Value):
             state: before.
             measured: the newest value of what is followed, or None.
         """
+        state = self.init() if state is None else state
         if measured is None or state is None:
             return state
         if measured <= self.target:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from typing import final
 
 import torch
@@ -49,15 +50,15 @@ def total(values: Tensor) -> Tensor:
     return values.sum(-1).sum(dtype=torch.float64)
 
 
+@dataclass(eq=False)
 class Statistic(ABC):
     """One additive statistic: a vector of fp64 sums and the rule that turns the whole sum into numbers.
 
     Args:
-        sums: the vector of sums, or a function that computes it.
+        _sums: the vector of sums, or a function that computes it.
     """
 
-    def __init__(self, sums: Tensor | Callable[[], Tensor]) -> None:
-        self._sums = sums
+    _sums: Tensor | Callable[[], Tensor]
 
     @property
     def sums(self) -> Tensor:

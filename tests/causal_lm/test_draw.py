@@ -73,7 +73,7 @@ def byte_tokenizer():
 def first_end(stops, tokens):
     """Where the sampler would stop: the table first, the exact answer after it."""
     for n in range(1, len(tokens) + 1):
-        if stops.may_end(torch.tensor([tokens[n - 1]])).item() and stops.ends(tokens[:n]):
+        if stops.may_end[tokens[n - 1]] and stops.ends(tokens[:n]):
             return n
     return None
 
@@ -99,7 +99,7 @@ def test_the_table_spares_decoding_where_nothing_can_end():
     tokenizer = character_tokenizer("abc", words=["bca"])
     stops = Stops([1], ["ab"], tokenizer, 20, torch.device("cpu"))
     ids = tokenizer.convert_tokens_to_ids
-    assert stops.may_end(torch.tensor([ids("a"), ids("b"), ids("c"), ids("bca"), 1, 0])).tolist() == [
+    assert stops.may_end[[ids("a"), ids("b"), ids("c"), ids("bca"), 1, 0]].tolist() == [
         False,
         True,
         False,

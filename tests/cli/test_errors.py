@@ -205,10 +205,10 @@ def test_who_waits_before_it_tells(
     assert "the connection to another process broke" in capsys.readouterr().err
     waited.clear()
     # Where another process said that it left, its sentence stands in the place of the connection's.
-    meeting = SimpleNamespace(left=lambda: "process 2 has left the run: no more", leave=lambda reason: None)
+    rendezvous = SimpleNamespace(left=lambda: "process 2 has left the run: no more", leave=lambda reason: None)
 
     def breaks() -> None:
-        with World(meeting=meeting).telling_end():  # type: ignore[arg-type]
+        with World(rendezvous=rendezvous).reporting_errors():  # type: ignore[arg-type]
             connect()
 
     assert print_error(caught(breaks)) == 1

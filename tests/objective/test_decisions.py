@@ -94,24 +94,13 @@ def test_every_field_goes_with_its_member_and_filler_counts_nothing() -> None:
     assert (selected.density, selected.packed) == (True, False)
 
 
-def test_clean_numbers_are_finite_in_the_dtype_of_the_loss() -> None:
-    every_field = acted()
-    clean = every_field.clean(torch.float64)
-    for name in ("old_log_prob", *OPTIONAL):
-        value = getattr(clean, name)
-        assert value.dtype == torch.float64
-        assert not value[~MASK].any()
-        torch.testing.assert_close(value[MASK], getattr(every_field, name)[MASK].double())
-    assert torch.equal(clean.mask, MASK)
-    assert clean.member is every_field.member
-
-
 @pytest.mark.parametrize("ids", [None, torch.tensor([40, 50])])
 def test_what_rollouts_recorded_is_taken_whole(ids: Tensor | None) -> None:
     mask, old = torch.ones(2, 2, dtype=torch.bool), torch.full((2, 2), -1.0)
     beside = {name: old.abs() * (place + 2) for place, name in enumerate(sorted(OPTIONAL))}
     rollouts = Rollouts(torch.tensor([0, 0]), mask, old, {"right": [1.0, 0.0]}, **beside, member=ids, density=True)
-    record = Acted.of(rollouts)
+    objective = Objective.preset("grpo")
+    record = objective.prepare(rollouts, objective.init()).acted
     for name in ("mask", "old_log_prob", *OPTIONAL):
         assert torch.equal(getattr(record, name), getattr(rollouts, name)), name
     assert record.member is not None
@@ -119,7 +108,7 @@ def test_what_rollouts_recorded_is_taken_whole(ids: Tensor | None) -> None:
     assert record.density
     assert record.packed
     holes = replace(rollouts, mask=torch.tensor([[False, True], [True, True]]))
-    assert not Acted.of(holes).packed
+    assert not objective.prepare(holes, objective.init()).acted.packed
 
 
 # What a live log-prob may be; `tests/objective/test_objective.py` has the errors as `loss` and `cotangents` give

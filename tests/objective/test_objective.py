@@ -12,7 +12,6 @@ from tests.laws import build, outcome, plan_of, prepared, world
 
 from groupwise.objective import Objective
 from groupwise.objective.batch import Running
-from groupwise.objective.loss import loss_of
 from groupwise.records import Rollouts, Scored
 from groupwise.statistics import finish
 
@@ -352,22 +351,14 @@ def test_where_it_is_counted_such_a_decision_weighs_nothing(name: str, value: fl
         )
 
 
-def test_log_probs_above_zero_raise_when_the_step_is_logged() -> None:
-    objective = Objective.preset("dapo")
-    rollouts = Rollouts(
-        torch.tensor([0, 0]),
-        torch.ones(2, 1, dtype=torch.bool),
-        torch.full((2, 1), -1.0),
-        {"r": torch.tensor([1.0, 0.0])},
-    )
-    for density in (False, True):
-        plan = objective.plan(objective.prepare(replace(rollouts, density=density), objective.init()))
-        statistics = loss_of(objective, Scored(torch.full((2, 1), 0.5)), plan).statistics
-        if density:
-            finish(statistics)
-        else:
-            with pytest.raises(ValueError, match="above zero at 2 decisions"):
-                finish(statistics)
+def test_the_entropy_of_such_a_decision_weighs_nothing_either() -> None:
+    objective = Objective.preset("bnpo", entropy=0.5)
+    mask = torch.ones(2, 2, dtype=torch.bool)
+    rollouts = Rollouts(torch.tensor([0, 0]), mask, torch.full((2, 2), -1.0), {"r": [1.0, 1.0]})
+    plan = objective.plan(objective.prepare(rollouts, objective.init()), not_finite="counted")
+    log_prob, entropy = torch.full((2, 2), -1.0), torch.full((2, 2), 0.8)
+    log_prob[0, 0], entropy[0, 0] = float("nan"), float("nan")
+    assert float(objective.loss(Scored(log_prob, entropy), plan).total) == pytest.approx(-0.5 * 3 * 0.8 / 4)
 
 
 def test_what_is_handed_to_the_wrong_step_is_named_with_what_to_write() -> None:

@@ -28,7 +28,7 @@ from groupwise.learner.local import trained_parameters
 from groupwise.reward.scoring.table import RewardEvent, RewardTable
 from groupwise.streams import Streams, seed_everything
 from groupwise.track import TrackConfig
-from groupwise.training import meeting, train
+from groupwise.training import rendezvous, train
 from groupwise.training.distributed import connect, disconnect
 from groupwise.training.run import launch, run_folder
 from groupwise.training.step.state import Step
@@ -137,13 +137,13 @@ def worn(folder: Path) -> None:
             print(record.getMessage())
             (folder / "said").touch()
 
-    meeting.SECONDS = 0.3
+    rendezvous.SECONDS = 0.3
     logging.getLogger("groupwise").addHandler(Said())
     train(
         job(recipe(num_steps=2), domain=lambda device: Worn(folder / "said"), track=TrackConfig(console="lines")),
         folder / "run",
     )
-    meeting.SECONDS = 60.0
+    rendezvous.SECONDS = 60.0
 
 
 class Broken(ToyDomain):

@@ -24,7 +24,6 @@ from groupwise.objective.correction import Truncate
 from groupwise.records import Loss, Scored
 from groupwise.reference import ReferencePolicy
 from groupwise.training.optimiser_config import OptimiserConfig
-from groupwise.training.step import state as state_module
 from groupwise.training.step import step as step_module
 from groupwise.training.step.state import Step
 
@@ -82,10 +81,10 @@ def order_of_clipping(patch: Patch) -> None:
 
 def accumulation(patch: Patch) -> None:
     """The last micro-batch is lost."""
-    plain = state_module.micro_batches
+    plain = Step.passes
     patch.setattr(
-        state_module,
-        "micro_batches",
+        Step,
+        "passes",
         lambda *arguments: (lambda batches: batches[: max(1, len(batches) - 1)])(plain(*arguments)),
     )
 

@@ -12,7 +12,7 @@ from tests.training.toy import ToyDomain, job, recipe
 
 from groupwise.checkpoint import CheckpointConfig
 from groupwise.training import resume, train
-from groupwise.training.weight_average import WeightAverage
+from groupwise.training.config import WeightAverage
 
 
 class Watching(ToyDomain):

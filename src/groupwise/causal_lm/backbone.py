@@ -103,6 +103,9 @@ class Backbone:
         self._positions = "position_ids" in parameters
         self.max_positions: int | None = getattr(inner.config, "max_position_embeddings", None)
         """Longest sequence the model has positions for, where it says so."""
+        layers = DynamicCache(config=self.config).layers
+        self.keeps_every_token = bool(layers) and all(type(layer) is DynamicLayer for layer in layers)
+        """True where every layer is full attention: its cache keeps the keys and values of all tokens."""
         self.scale: float = 1.0
         self.softcap: float | None = None
         self._check_causal(name)
@@ -127,12 +130,6 @@ class Backbone:
     def takes_position_ids(self) -> bool:
         """The model takes the positions of tokens; otherwise it derives them from the attention mask."""
         return self._positions
-
-    @property
-    def keeps_every_token(self) -> bool:
-        """Every layer is full attention: its cache keeps the keys and values of all tokens."""
-        layers = DynamicCache(config=self.config).layers
-        return bool(layers) and all(type(layer) is DynamicLayer for layer in layers)
 
     @property
     def plain_rotary(self) -> bool:
@@ -223,10 +220,16 @@ class Backbone:
         training = [module for module in self.model.modules() if module.training]
         if training:
             self.model.eval()
+        kind = self.device.type
+        is_cast, dtype = torch.is_autocast_enabled(kind), torch.get_autocast_dtype(kind)
+        # Casts from before the block are not used in it.
+        torch.clear_autocast_cache()
         try:
-            with torch.no_grad(), _casting_once(self.device.type):
+            with torch.no_grad(), torch.autocast(kind, dtype=dtype, enabled=is_cast, cache_enabled=True):
                 yield
         finally:
+            # Autocast drops its cache only at its outermost end, when the weights may be another policy's.
+            torch.clear_autocast_cache()
             for module in training:
                 module.training = True
 
@@ -292,23 +295,6 @@ class Backbone:
 def _near(logits: Tensor, expected: Tensor, dtype: torch.dtype) -> bool:
     tolerance = (2e-2 if dtype.itemsize < 4 else 1e-4) * max(expected.abs().max().item(), 1e-6)
     return (logits - expected).abs().max().item() <= tolerance
-
-
-@contextmanager
-def _casting_once(device_type: str) -> Iterator[None]:
-    """Lets autocast, where it is on, cache its casts of weights inside the block; casts from before the block are not
-    used, and those of the block not after it.
-    """
-    if not torch.is_autocast_enabled(device_type):
-        yield
-        return
-    torch.clear_autocast_cache()
-    try:
-        with torch.autocast(device_type, dtype=torch.get_autocast_dtype(device_type), cache_enabled=True):
-            yield
-    finally:
-        # Autocast drops the cache only at its outermost end, when the weights may be another policy's.
-        torch.clear_autocast_cache()
 
 
 # LoRA layers without their bookkeeping, for the time of sampling.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping
+from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, Literal, final
 
@@ -93,7 +94,7 @@ class SamplingConfig(Config):
             raise ValueError("stop contains an empty text, which would end every turn at once; leave it out")
         return self
 
-    @property
+    @cached_property
     def truncates(self) -> bool:
         """True where the sampler draws from less than the full distribution."""
         return not self.greedy and (self.top_p < 1 or self.top_k > 0)

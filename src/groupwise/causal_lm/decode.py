@@ -175,14 +175,6 @@ class FusedDecoder:
             bias[:, :longest].masked_fill_(~visible, float("-inf"))
             self.bias = bias.repeat_interleave(repeats * self.key_heads, 0).unsqueeze(1)
 
-    @staticmethod
-    def serves(backbone: Backbone) -> bool:
-        """Tests that the step written here is this model's own, and that the copy of its weights is small."""
-        return (
-            backbone.plain_rotary
-            and sum(parameter.numel() for parameter in backbone.body.parameters()) <= _MOST_PARAMETERS
-        )
-
     def step(self, token: Tensor, position: Tensor) -> Tensor:
         x = functional.embedding(token, self.embedding)
         # Without padding all members are at the same position.
@@ -304,7 +296,8 @@ def prefill(
         use_cache=True,
     )
     hidden = output.last_hidden_state[:, -1].repeat_interleave(repeats, 0)
-    decoder = FusedDecoder if FusedDecoder.serves(backbone) else ModelDecoder
+    is_small = sum(parameter.numel() for parameter in backbone.body.parameters()) <= _MOST_PARAMETERS
+    decoder = FusedDecoder if is_small and backbone.plain_rotary else ModelDecoder
     return (
         hidden,
         decoder(backbone, cache, visible, longest, repeats, extra),
@@ -462,11 +455,14 @@ class Stops:
         vocabulary: number of logits.
         device: where `may_end` is looked up.
 
+    Attributes:
+        may_end: `[vocabulary]` bool, true at the tokens after which `ends` must be called.
+
     Example:
         >>> from groupwise.causal_lm.small import character_tokenizer
         >>> tokenizer = character_tokenizer("abc")  # pad 0, end 1, unknown 2, a 3, b 4, c 5
         >>> stops = Stops([1], ["ab"], tokenizer, vocabulary=6, device=torch.device("cpu"))
-        >>> stops.may_end(torch.tensor([3, 4, 1])).tolist()
+        >>> stops.may_end[[3, 4, 1]].tolist()
         [False, True, True]
         >>> stops.ends([5, 3, 4]), stops.ends([5, 4]), stops.ends([5, 1])
         (True, False, True)
@@ -490,11 +486,7 @@ class Stops:
             completes = torch.tensor(_may_complete(self.tokenizer, self.texts), dtype=torch.bool)
             table[: len(self.tokenizer)] = completes[:vocabulary]
         table[[token for token in self.eos if token < vocabulary]] = True
-        self._table = table.to(device)
-
-    def may_end(self, tokens: Tensor) -> Tensor:
-        """Marks the tokens after which `ends` must be called, ``[B]`` bool."""
-        return self._table[tokens]
+        self.may_end = table.to(device)
 
     def ends(self, turn: Sequence[int]) -> bool:
         """Tests that the turn whose tokens are `turn` ends with its last token."""

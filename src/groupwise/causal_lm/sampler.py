@@ -253,9 +253,9 @@ def sample(
         with backbone.evaluating(), quick_adapters(backbone.model):
             parts.append(run.run([prompts[place] for place in places]))
         members += numbers
-    joined = Completions.concatenate(parts)
+    joined = Completions.concatenate(parts) if len(parts) > 1 else parts[0]
     inverse_order = torch.tensor(members, device=backbone.device).argsort()
-    return replace(joined, **{name: value[inverse_order] for name, value in tensors_of(joined).items()}).cut()
+    return replace(joined, **{name: value[inverse_order] for name, value in tensors_of(joined).items()})
 
 
 class _Run:
@@ -356,7 +356,7 @@ class _Run:
 
     def _ended(self, token: Tensor, step: int, index: list[int], live: list[bool]) -> list[int]:
         """Lists the slots of the batch whose member ends with this token."""
-        ends_possible = self.stops.may_end(token)
+        ends_possible = self.stops.may_end[token]
         environment_rows = set(self.pending)
         for row in environment_rows:
             if len(self.pending[row]) == 1:
@@ -403,7 +403,8 @@ class _Run:
                 mask[row, start:stop] = False
         columns = {name: torch.where(mask, value[:longest].t(), 0) for name, value in self.columns.items()}
         # One check a batch; a check at every token would wait for the device each time.
-        check_finite(columns["log_prob"], self.numbers, self.group_size)
+        if not columns["log_prob"].isfinite().all():
+            check_finite(columns["log_prob"], self.numbers, self.group_size)
         return Completions(
             tokens=torch.where(valid, self.steps[:longest].t(), 0),
             mask=mask,
@@ -426,11 +427,12 @@ class Gathers(Protocol):
 
 class Engine(ABC):
     """A sampler of groups. `live` says whether it samples from the weights that are trained, as they are now,
-    `sends_weights` whether this process, and not another one, sends them to the servers that sample, `needs_rescoring`
-    whether `sample` returns NaN log-probs, which the caller computes with all processes.
+    `has_servers` whether servers sample, `sends_weights` whether this process, and not another one, sends them the
+    weights, `needs_rescoring` whether `sample` returns NaN log-probs, which the caller computes with all processes.
     """
 
     live: bool = True
+    has_servers: bool = False
     sends_weights: bool = True
     needs_rescoring: bool = False
 
@@ -471,7 +473,9 @@ class Builtin(Engine):
 
     def __init__(self, backbone: Backbone, tokenizer: Any, config: BuiltinEngine) -> None:
         self.backbone, self.tokenizer, self.config = backbone, tokenizer, config
+        self._eos = end_ids(backbone.model, tokenizer)
 
     def sample(self, batch: GroupBatch) -> Completions:
         """Samples the groups, `max_members` at once."""
-        return sample(self.backbone, batch, tokenizer=self.tokenizer, max_members=self.config.max_members)
+        options = {"tokenizer": self.tokenizer, "eos": self._eos, "max_members": self.config.max_members}
+        return sample(self.backbone, batch, **options)

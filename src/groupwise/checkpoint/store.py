@@ -89,8 +89,8 @@ def write_record(
             path.parent.mkdir(parents=True, exist_ok=True)
             return stack.enter_context(new_folder(path, replace=True))
 
-        partial = together(peers, path, lambda: begin() if first else path)[0]
-        parts = together(peers, path, lambda: _checksums(partial, save_tree(partial, record, first=first)))
+        partial = on_every_process(peers, path, lambda: begin() if first else path)[0]
+        parts = on_every_process(peers, path, lambda: _checksums(partial, save_tree(partial, record, first=first)))
         if first:
             files = {name: file for part in parts for name, file in part.items()}
             _check_visible(partial, path, files)
@@ -107,7 +107,7 @@ def checksum(path: Path) -> int:
     return value
 
 
-def together(peers: Peers, path: Path, write: Callable[[], T]) -> list[T]:
+def on_every_process(peers: Peers, path: Path, write: Callable[[], T]) -> list[T]:
     """Calls `write` on every process and returns what each of them returned.
 
     Args:
@@ -119,7 +119,7 @@ def together(peers: Peers, path: Path, write: Callable[[], T]) -> list[T]:
         StorageError: a process could not write its part; the message is the same on all of them.
 
     Example:
-        >>> together(Alone(), Path("a"), lambda: 3)
+        >>> on_every_process(Alone(), Path("a"), lambda: 3)
         [3]
     """
     written, failure, cause = None, "", None

@@ -145,7 +145,7 @@ def measured_step(span: Experiment) -> Mapping[str, float]:
         state.reference = ReferencePolicy(stage_reference(recipe), state.learner)
         state.begin_average(recipe.train.weight_average)
         fit_passes(domain, state, world)
-        state.memory.begin_stage(recipe)
+        state.memory.begin_stage(recipe, domain)
         run = RunFolder(Path(folder))
         metrics = MetricsFile(run.metrics)
         session = Session(domain, streams, world, device, run, metrics, Trackers([]), None, Interrupt(), watch=None)

@@ -276,13 +276,17 @@ class LocalLearner:
         self._device = torch.device("cpu")
         self._source: OptimiserSource | None = None
         self.step_metrics: dict[str, float] = {}
-        """What the newest step did to the weights, by metric; empty before one and of shards."""
+        """The effect of the newest step on the weights, by metric; empty before one, and for shards."""
         self._last_change: WeightChange | None = None
 
     @cached_property
     def optimiser(self) -> torch.optim.Optimizer:
         """The optimiser with its state."""
         return build_optimiser(self.module, self._source)
+
+    @cached_property
+    def _trained(self) -> list[nn.Parameter]:
+        return trained_parameters(self.module)
 
     def use_optimiser(self, source: OptimiserSource | None) -> None:
         """Makes the optimiser of the next steps; the present one stays, with its state, where it is the same.
@@ -326,12 +330,12 @@ class LocalLearner:
     def reduce_gradients(self, world: Processes) -> None:
         """Sums gradients over processes; those of shards were summed in the backward pass."""
         if self._whole is None:
-            world.sum_gradients(trained_parameters(self.module))
+            world.sum_gradients(self._trained)
 
     def step(self, numbers: StepNumbers) -> float:
         """Steps the optimiser where the gradient's norm is finite and above 0; returns the norm."""
         configure_optimiser(self.optimiser, numbers, rate_only=self._source is not None)
-        parameters = trained_parameters(self.module)
+        parameters = self._trained
         norm = gradient_norm(parameters)
         size = float(norm)
         if math.isfinite(size) and size != 0.0:
@@ -410,7 +414,8 @@ class LocalLearner:
         self._whole, self.module = self.module, self._make_shards(process_mesh(device))
         self._whole.eval()
         # Nothing has stepped yet; the optimiser is of the weights that are trained from here on.
-        self.__dict__.pop("optimiser", None)
+        for stale in ("optimiser", "_trained"):
+            self.__dict__.pop(stale, None)
         release(self._whole)
 
     @contextmanager

@@ -4,9 +4,9 @@ groups, admission, weights. No gradient; a batch is prepared once and kept for e
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field, replace
-from functools import cached_property
 from typing import Literal, final
 
 import torch
@@ -37,7 +37,7 @@ class Acted(DecisionFields):
         >>> acted = Acted(torch.tensor([[True, True], [True, False]]), torch.tensor([[-1.0, -2.0], [-3.0, torch.nan]]))
         >>> acted.select(torch.tensor([1, -1])).mask.tolist()
         [[True, False], [False, False]]
-        >>> acted.clean(torch.float64).old_log_prob.tolist()
+        >>> acted.masked(acted.old_log_prob).tolist()
         [[-1.0, -2.0], [-3.0, 0.0]]
     """
 
@@ -47,23 +47,6 @@ class Acted(DecisionFields):
     member: Int[Tensor, " B"] | None = None
     density: bool = False
     packed: bool = False
-
-    @staticmethod
-    def of(rollouts: Rollouts) -> Acted:
-        """Returns the decisions of rollouts; a member without an id gets its place in the batch as id.
-
-        Args:
-            rollouts: whole groups.
-        """
-        member = rollouts.member
-        return Acted(
-            rollouts.mask,
-            rollouts.old_log_prob,
-            member=torch.arange(len(rollouts.group), device=rollouts.group.device) if member is None else member,
-            density=rollouts.density,
-            packed=is_packed(rollouts.mask),
-            **rollouts.decision_fields(),
-        )
 
     def __len__(self) -> int:
         return self.mask.shape[0]
@@ -79,15 +62,6 @@ class Acted(DecisionFields):
         picked = {name: part(value, rows, decisions) for name, value in tensors_of(self).items()}
         picked["mask"] = picked["mask"] & (rows >= 0)[:, None]
         return replace(self, **picked)
-
-    def clean(self, dtype: torch.dtype) -> Acted:
-        """Returns the decisions with all their numbers in one dtype, 0 where the mask is false.
-
-        Args:
-            dtype: the dtype of the loss.
-        """
-        numbers = {name: value for name, value in tensors_of(self).items() if value.is_floating_point()}
-        return replace(self, **{name: self.masked(value.to(dtype)) for name, value in numbers.items()})
 
     def masked(self, values: Float[Tensor, "R K"], fill: float = 0.0) -> Float[Tensor, "B T"]:
         """Returns `values` with `fill` where the mask is false.
@@ -182,6 +156,7 @@ class Running(Config):
 
 FP32_NOISE = 4 * 2.0**-23
 """Four digits of fp32 at its end: the part of a reward by which a model that computes in fp32 may miss."""
+_TINY = torch.finfo(torch.float64).tiny
 
 
 @final
@@ -200,6 +175,14 @@ class Grouped:
         reduce: sum over processes, for statistics of the whole batch.
         history: `[B, H]` fp64, earlier rewards of the member's prompt, oldest first, NaN where there are fewer.
         rounding: rewards of a group that differ by no more than this part of the largest are equal.
+
+    Attributes:
+        group_size, size: members whose reward is present, of each group `[P, K]` and of each member's group `[B, K]`.
+        mean: `[B, K]`, the mean of each member's group.
+        lowest, highest: `[P, K]`, plus and minus infinity for a group without a reward.
+        group_flat, flat: bool, of each group `[P, K]` and of each member's group `[B, K]`: there is no comparison,
+            because all present rewards are equal within rounding, or fewer than two are present. Numbers below the
+            smallest normal one have no digits, and are equal to 0.
     """
 
     value: Float[Tensor, "B K"]
@@ -212,6 +195,36 @@ class Grouped:
     reduce: Reduce = sum_over_one_process
     history: Float[Tensor, "B H"] | None = None
     rounding: float = FP32_NOISE
+    group_size: Float[Tensor, "P K"] = field(init=False)
+    size: Float[Tensor, "B K"] = field(init=False)
+    mean: Float[Tensor, "B K"] = field(init=False)
+    lowest: Float[Tensor, "P K"] = field(init=False)
+    highest: Float[Tensor, "P K"] = field(init=False)
+    group_flat: Bool[Tensor, "P K"] = field(init=False)
+    flat: Bool[Tensor, "B K"] = field(init=False)
+
+    def __post_init__(self) -> None:
+        present = self.present.to(self.value.dtype)
+        group_size = present.new_zeros(self.num_groups, present.shape[1]).index_add(0, self.index, present)
+        size = group_size[self.index]
+        index, ends = self.index[:, None].expand_as(self.value), dict[str, Tensor]()
+        for reduction, fill in (("amin", math.inf), ("amax", -math.inf)):
+            present_values = torch.where(self.present, self.value, torch.full_like(self.value, fill))
+            nothing = present_values.new_full(group_size.shape, fill)
+            ends[reduction] = nothing.scatter_reduce(0, index, present_values, reduction)
+        lowest, highest = ends["amin"], ends["amax"]
+        rounding = (self.rounding * torch.maximum(highest.abs(), lowest.abs())).clamp(min=_TINY)
+        flat = (highest - lowest <= rounding) | (group_size < 2)
+        # The record is frozen once it is made.
+        vars(self).update(
+            group_size=group_size,
+            size=size,
+            mean=self.sum(self.value) / size.clamp(min=1),
+            lowest=lowest,
+            highest=highest,
+            group_flat=flat,
+            flat=flat[self.index],
+        )
 
     @staticmethod
     def of(*groups: Sequence[float]) -> Grouped:
@@ -229,68 +242,16 @@ class Grouped:
         single = Grouped(value, torch.ones_like(value, dtype=torch.bool), index, len(groups), torch.ones_like(value))
         return replace(single, parts={"reward": single}, weights={"reward": 1.0})
 
-    def _sum(self, values: Float[Tensor, "B K"]) -> Float[Tensor, "P K"]:
-        """Returns `[P, K]`, sums over the present members of each group."""
-        present_values = torch.where(self.present, values, torch.zeros_like(values))
-        return present_values.new_zeros(self.num_groups, values.shape[1]).index_add(0, self.index, present_values)
-
     def sum(self, values: Float[Tensor, "B K"]) -> Float[Tensor, "B K"]:
-        """Returns `[B, K]`, the sum of `values` over each member's group."""
-        return self._sum(values)[self.index]
-
-    @cached_property
-    def group_size(self) -> Float[Tensor, "P K"]:
-        """`[P, K]`, members whose reward is present."""
-        return self._sum(torch.ones_like(self.value))
-
-    @cached_property
-    def size(self) -> Float[Tensor, "B K"]:
-        """`[B, K]`, members of the own group whose reward is present."""
-        return self.group_size[self.index]
-
-    @cached_property
-    def mean(self) -> Float[Tensor, "B K"]:
-        """`[B, K]`, the group's mean."""
-        return self.sum(self.value) / self.size.clamp(min=1)
+        """Returns `[B, K]`, the sum of `values` over the present members of each member's group."""
+        present_values = torch.where(self.present, values, torch.zeros_like(values))
+        sums = present_values.new_zeros(self.num_groups, values.shape[1]).index_add(0, self.index, present_values)
+        return sums[self.index]
 
     def std(self, ddof: int) -> Float[Tensor, "B K"]:
         """Returns `[B, K]`, the group's standard deviation; 0 where fewer than `ddof + 1` members are present."""
         squares = self.sum((self.value - self.mean).square())
         return (squares / (self.size - ddof).clamp(min=1)).sqrt()
-
-    def _extreme(self, reduction: str) -> Float[Tensor, "P K"]:
-        fill = float("inf") if reduction == "amin" else float("-inf")
-        present_values = torch.where(self.present, self.value, torch.full_like(self.value, fill))
-        index = self.index[:, None].expand_as(present_values)
-        return present_values.new_full((self.num_groups, present_values.shape[1]), fill).scatter_reduce(
-            0, index, present_values, reduction
-        )
-
-    @cached_property
-    def lowest(self) -> Float[Tensor, "P K"]:
-        """`[P, K]`, infinity for a group without a reward."""
-        return self._extreme("amin")
-
-    @cached_property
-    def highest(self) -> Float[Tensor, "P K"]:
-        """`[P, K]`, minus infinity for a group without a reward."""
-        return self._extreme("amax")
-
-    @cached_property
-    def group_flat(self) -> Bool[Tensor, "P K"]:
-        """`[P, K]` bool: all present rewards equal within rounding, or fewer than two present.
-
-        Numbers below the smallest normal one have no digits, and are equal to 0.
-        """
-        rounding = (self.rounding * torch.maximum(self.highest.abs(), self.lowest.abs())).clamp(
-            min=torch.finfo(torch.float64).tiny
-        )
-        return (self.highest - self.lowest <= rounding) | (self.group_size < 2)
-
-    @cached_property
-    def flat(self) -> Bool[Tensor, "B K"]:
-        """`[B, K]` bool: the member's group gives no comparison."""
-        return self.group_flat[self.index]
 
     def compared(self, advantage: Float[Tensor, "B K"]) -> Float[Tensor, "B K"]:
         """Returns `advantage` where the group gives a comparison and the reward is present, exactly 0 elsewhere."""

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, final
+from typing import Any, final
 
 import torch
 from jaxtyping import Bool, Float, Int, Shaped
@@ -19,13 +19,6 @@ from torch.autograd.function import once_differentiable
 from groupwise.objective.batch import Acted
 from groupwise.records import tensors_of
 from groupwise.statistics import Mean, Reduce, Statistic, as_float, logical_and, row_count, sum_over_one_process, total
-
-if TYPE_CHECKING:
-    pass
-
-
-if TYPE_CHECKING:
-    pass
 
 
 @final
@@ -159,6 +152,11 @@ class Decisions:
         draw: the key of this step's random draws.
         member_advantage: `[B, 1]`, the advantage of each member, where it has one for all its decisions.
         reduce: sum over processes.
+
+    Attributes:
+        mask: true where a decision counts: the one field of `acted` that every slot reads.
+        good, bad: bool, `A > 0` and `A < 0`: `[B, T]`, or `[B, 1]` where members have one advantage. They say nothing
+            where the mask is false.
     """
 
     acted: Acted
@@ -173,6 +171,14 @@ class Decisions:
     draw: int = 0
     member_advantage: Float[Tensor, "B 1"] | None = None
     reduce: Reduce = sum_over_one_process
+    mask: Bool[Tensor, "B T"] = field(init=False)
+    good: Bool[Tensor, "B K"] = field(init=False)
+    bad: Bool[Tensor, "B K"] = field(init=False)
+
+    def __post_init__(self) -> None:
+        advantage = self.advantage if self.member_advantage is None else self.member_advantage
+        # The record is frozen once it is made.
+        vars(self).update(mask=self.acted.mask, good=advantage > 0, bad=advantage < 0)
 
     @staticmethod
     def of(
@@ -198,11 +204,6 @@ class Decisions:
         """
         return Decisions(Acted(mask, old_log_prob, **acted), log_prob, advantage)
 
-    @property
-    def mask(self) -> Bool[Tensor, "B T"]:
-        """True where a decision counts: the one field of `acted` that every slot reads."""
-        return self.acted.mask
-
     @cached_property
     def log_ratio(self) -> Float[Tensor, "B T"]:
         """`d = lp - lp_old`, clamped to 40 nats in fp32 and 319 in fp64. The gradient is not clamped, so that a bad
@@ -224,18 +225,6 @@ class Decisions:
         if self.acted.packed:
             return torch.arange(self.mask.shape[1], device=self.mask.device)[None]
         return (self.mask.cumsum(1, dtype=torch.int32) - 1).clamp(min=0).long()
-
-    @cached_property
-    def good(self) -> Bool[Tensor, "B K"]:
-        """Bool, `A > 0`: `[B, T]`, or `[B, 1]` where members have one advantage. Says nothing where the
-        mask is false.
-        """
-        return (self.advantage if self.member_advantage is None else self.member_advantage) > 0
-
-    @cached_property
-    def bad(self) -> Bool[Tensor, "B K"]:
-        """Bool, `A < 0`, in the same shape."""
-        return (self.advantage if self.member_advantage is None else self.member_advantage) < 0
 
     @cached_property
     def taught(self) -> Bool[Tensor, "B T"]:
@@ -471,9 +460,9 @@ def clip_shares(
         {'low': 0.25}
     """
     return {
-        "clip_ratio/low_mean": decisions.share(too_low),
-        "clip_ratio/high_mean": decisions.share(too_high),
-        "clip_ratio/region_mean": decisions.share(lambda: too_low | too_high),
+        "clip_ratio/low_mean": Mean.share(too_low, decisions.mask),
+        "clip_ratio/high_mean": Mean.share(too_high, decisions.mask),
+        "clip_ratio/region_mean": Mean.share(lambda: too_low | too_high, decisions.mask),
     }
 
 

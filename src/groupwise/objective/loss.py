@@ -22,7 +22,7 @@ from groupwise.objective.aggregate import MemberMean
 from groupwise.objective.batch import Plan
 from groupwise.objective.decisions import Counts, Decisions, Surrogate, whole_member
 from groupwise.objective.trust import Clip, DualClip
-from groupwise.records import Loss, Scored
+from groupwise.records import Loss, Scored, tensors_of
 from groupwise.statistics import (
     ABOVE_ZERO,
     AboveZero,
@@ -192,14 +192,15 @@ def loss_of(objective: Objective, scored: Scored, plan: Plan) -> Loss:
     decisions = _decisions(objective, scored, plan)
     dtype = decisions.log_prob.dtype
     weight = plan.weight.to(dtype)
-    if not plan.acted.density:
+    # On a CPU `check_log_prob` has refused log-probs above zero.
+    if not plan.acted.density and scored.log_prob.device.type != "cpu":
         statistics["log_prob/above_zero"] = AboveZero.of(decisions.log_prob, plan.acted.mask)
     total = decisions.log_prob.new_zeros(())
     if plan.policy_weight != 0:
         term = _policy_term(objective, decisions, weight, plan, statistics)
         statistics["loss_pg"] = Total.of(term)
         total = total + plan.policy_weight * term
-    divergence = _divergence(objective, decisions, scored)
+    divergence = None if objective.divergence.neutral else _divergence(objective, decisions, scored)
     if divergence is not None:
         statistics["kl"] = decisions.average(divergence)
         if plan.beta != 0:
@@ -245,9 +246,9 @@ def _without_broken(scored: Scored, plan: Plan, statistics: dict[str, Statistic]
     for value in recorded.values():
         finite = logical_and(finite, value.isfinite())
     broken = logical_and(acted.mask, ~finite)
-    statistics["log_prob/not_finite"] = (Events if plan.not_finite == "counted" else NotFinite).of(broken)
     if broken.device.type == "cpu" and not bool(broken.any()):
         return scored, plan
+    statistics["log_prob/not_finite"] = (Events if plan.not_finite == "counted" else NotFinite).of(broken)
     tensors = {
         name: torch.where(broken, 0.0, value) if value.dim() == 2 else value for name, value in scored.tensors().items()
     }
@@ -262,7 +263,9 @@ def _without_broken(scored: Scored, plan: Plan, statistics: dict[str, Statistic]
 
 def _decisions(objective: Objective, scored: Scored, plan: Plan) -> Decisions:
     dtype = torch.promote_types(scored.log_prob.dtype, torch.float32)
-    acted = plan.acted.clean(dtype)
+    # All numbers in one dtype, 0 where the mask is false.
+    numbers = {name: value for name, value in tensors_of(plan.acted).items() if value.is_floating_point()}
+    acted = replace(plan.acted, **{name: plan.acted.masked(value.to(dtype)) for name, value in numbers.items()})
     return Decisions(
         acted=acted,
         log_prob=acted.masked(scored.log_prob.to(dtype)),
@@ -298,8 +301,14 @@ def _policy_term(
         statistics.update(surrogate.statistics)
         _measure(objective, decisions, decisions.log_ratio, surrogate, [weight], plan.detail, statistics)
         return -(weight * surrogate.value).sum()
-    smoothed = objective.smoothing(decisions)
-    level = objective.ratio(smoothed, decisions)
+    # Most methods take each decision's ratio as it is.
+    level = smoothed = decisions.log_ratio
+    if not objective.smoothing.neutral:
+        level = smoothed = objective.smoothing(decisions)
+        statistics.update(objective.smoothing.measure(decisions, smoothed))
+    if not objective.ratio.plain:
+        level = objective.ratio(smoothed, decisions)
+        statistics.update(objective.ratio.measure(level, decisions))
     matching = objective.matching
     surrogate = matching.surrogate(decisions) if matching.has_surrogate else objective.trust(level, decisions)
     factor = weight
@@ -315,8 +324,6 @@ def _policy_term(
         factor = factor * correction
         factors.append(correction)
         statistics["correction/mean"] = decisions.average(correction)
-    statistics.update(objective.smoothing.measure(decisions, smoothed))
-    statistics.update(objective.ratio.measure(level, decisions))
     statistics.update(surrogate.statistics)
     _measure(objective, decisions, level, surrogate, factors, plan.detail, statistics)
     return -(factor * surrogate.value).sum()
@@ -378,16 +385,19 @@ def _reached(
     if level_is_constant or objective.trust.score_function:
         return terms
     reached = terms if direct is None else logical_and(terms, ~direct)
-    if objective.compat is None:
+    if objective.compat is None and not objective.ratio.plain:
         reached = objective.ratio.reach(logical_and(reached, ~objective.ratio.held(log_level)), decisions)
-    elif objective.ratio.kind == "arithmetic" or objective.trust.kind in ("gaussian", "asymmetric_clip"):
+    elif objective.compat is not None and (
+        objective.ratio.kind == "arithmetic" or objective.trust.kind in ("gaussian", "asymmetric_clip")
+    ):
         reached = whole_member(reached, decisions)
-    reached = objective.smoothing.reach(reached, decisions)
+    if not objective.smoothing.neutral:
+        reached = objective.smoothing.reach(reached, decisions)
     return reached if direct is None else reached | logical_and(terms, direct)
 
 
 def _divergence(objective: Objective, decisions: Decisions, scored: Scored) -> Float[Tensor, "B T"] | None:
-    if objective.divergence.neutral or (objective.divergence.needs_reference and scored.exact_divergence is None):
+    if objective.divergence.needs_reference and scored.exact_divergence is None:
         return None
     acted = decisions.acted
     reference = acted.old_log_prob if objective.divergence.against == "behaviour" else acted.reference_log_prob

@@ -393,7 +393,7 @@ class Objective(Slots):
                 " rewards={'name': values})"
             )
         unpenalised = grouped_rewards(rollouts, self.partial_rewards, reduce, self.reward_rounding)
-        penalty = self._reward_penalty(rollouts, state)
+        penalty = self._reward_penalty(rollouts, state) if self.divergence.place == "reward" else None
         rewards = unpenalised if penalty is None else unpenalised.with_value(unpenalised.value - penalty[:, None])
         if rewards.value.shape[1] > 1 and self.trust.whole_member:
             raise ValueError(
@@ -423,12 +423,21 @@ class Objective(Slots):
         )
 
     def _training(self, rollouts: Rollouts, present: Bool[Tensor, "B K"]) -> Acted:
-        """Returns the decisions that may train: of a reward map, those at which nothing is missing."""
+        """Returns the decisions that may train: of a reward map, those at which nothing is missing. A member without an
+        id gets its place in the batch as id.
+        """
         mask = rollouts.mask & present
         if self.mask_truncated and rollouts.truncated is not None:
             mask = mask & ~rollouts.truncated[:, None]
-        acted = Acted.of(rollouts)
-        return replace(acted, mask=mask, packed=acted.packed and is_packed(mask))
+        member = torch.arange(len(mask), device=mask.device) if rollouts.member is None else rollouts.member
+        return Acted(
+            mask,
+            rollouts.old_log_prob,
+            member=member,
+            density=rollouts.density,
+            packed=is_packed(mask),
+            **rollouts.decision_fields(),
+        )
 
     def _check_rollouts(self, rollouts: Rollouts) -> None:
         for label, stage in self._stages.items():
@@ -441,7 +450,7 @@ class Objective(Slots):
             raise ValueError(f"Rollouts(density=True) holds densities, and {self.discrete_only}")
 
     def _reward_penalty(self, rollouts: Rollouts, state: ObjectiveState) -> Float[Tensor, " B"] | None:
-        if self.divergence.place != "reward" or rollouts.reference_log_prob is None:
+        if rollouts.reference_log_prob is None:
             return None
         beta = self.divergence.beta.at(state.step, state.beta)
         gap = torch.where(rollouts.mask, rollouts.old_log_prob - rollouts.reference_log_prob, 0.0)
@@ -581,16 +590,14 @@ class Objective(Slots):
         """Returns the state after an update, from its globally reduced metrics (`kl` moves an adaptive beta, `entropy`
         an adaptive entropy coefficient; a metric that is not finite moves nothing).
         """
-        beta = self.divergence.beta.init() if state.beta is None else state.beta
-        entropy = self.entropy.init() if state.entropy is None else state.entropy
         running = state.running
         if "state/running_weight" in metrics:
             running = Running(**{name: metrics[f"state/running_{name}"] for name in Running.model_fields})
         finite = {name: number for name in ("kl", "entropy") if math.isfinite(number := metrics.get(name, math.nan))}
         return ObjectiveState(
             step=state.step + 1,
-            beta=self.divergence.beta.observe(beta, finite.get("kl")),
-            entropy=self.entropy.observe(entropy, finite.get("entropy")),
+            beta=self.divergence.beta.observe(state.beta, finite.get("kl")),
+            entropy=self.entropy.observe(state.entropy, finite.get("entropy")),
             running=running,
         )
 

@@ -18,6 +18,16 @@ from groupwise.config import ConfigError, read_json
 from groupwise.config.files import MOST_TABLE_BYTES, check_file, read_whole
 
 
+class _Inside:
+    """A path inside a run folder, by the name of its file or folder."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def __get__(self, run: RunFolder, owner: type[RunFolder]) -> Path:
+        return run.path / self.name
+
+
 @final
 @dataclass(frozen=True)
 class RunFolder:
@@ -32,6 +42,31 @@ class RunFolder:
     """
 
     path: Path
+
+    config = _Inside("config.json")
+    """`config.json`, the resolved configuration."""
+    environment = _Inside("environment.json")
+    """`environment.json`, one entry a start."""
+    metrics = _Inside("metrics.jsonl")
+    """`metrics.jsonl`, one row a step."""
+    summary = _Inside("summary.json")
+    """`summary.json`, which a run has once it has ended."""
+    rollouts = _Inside("rollouts")
+    """The folder of sampled members."""
+    tables = _Inside("tables")
+    """The folder of the tables that a domain makes at the end."""
+    checkpoints = _Inside("checkpoints")
+    """The folder of checkpoints."""
+    warm_up = _Inside("warm_up")
+    """The folder of the state after the leading stages that sample nothing, where another run may start."""
+    controls = _Inside("controls")
+    """The folder of the controls' run folders."""
+    models = _Inside("models")
+    """The folder of the models of single steps."""
+    model = _Inside("model")
+    """The folder of the final model."""
+    best = _Inside("best")
+    """The folder of the model with the best score of an evaluation."""
 
     @property
     def is_run(self) -> bool:
@@ -48,69 +83,9 @@ class RunFolder:
         return RunFolder(self.controls / name)
 
     @property
-    def config(self) -> Path:
-        """`config.json`, the resolved configuration."""
-        return self.path / "config.json"
-
-    @property
-    def environment(self) -> Path:
-        """`environment.json`, one entry a start."""
-        return self.path / "environment.json"
-
-    @property
-    def metrics(self) -> Path:
-        """`metrics.jsonl`, one row a step."""
-        return self.path / "metrics.jsonl"
-
-    @property
-    def summary(self) -> Path:
-        """`summary.json`, which a run has once it has ended."""
-        return self.path / "summary.json"
-
-    @property
-    def rollouts(self) -> Path:
-        """The folder of sampled members."""
-        return self.path / "rollouts"
-
-    @property
-    def tables(self) -> Path:
-        """The folder of the tables that a domain makes at the end."""
-        return self.path / "tables"
-
-    @property
-    def checkpoints(self) -> Path:
-        """The folder of checkpoints."""
-        return self.path / "checkpoints"
-
-    @property
-    def warm_up(self) -> Path:
-        """The folder of the state after the leading stages that sample nothing, where another run may start."""
-        return self.path / "warm_up"
-
-    @property
-    def controls(self) -> Path:
-        """The folder of the controls' run folders."""
-        return self.path / "controls"
-
-    @property
     def ended_controls(self) -> list[str]:
         """The names of the controls that have ended, sorted."""
         return sorted(path.parent.name for path in self.controls.glob(f"*/{self.summary.name}"))
-
-    @property
-    def models(self) -> Path:
-        """The folder of the models of single steps."""
-        return self.path / "models"
-
-    @property
-    def model(self) -> Path:
-        """The folder of the final model."""
-        return self.path / "model"
-
-    @property
-    def best(self) -> Path:
-        """The folder of the model with the best score of an evaluation."""
-        return self.path / "best"
 
     def model_at(self, step: int) -> Path:
         """Returns the folder of a step's model."""

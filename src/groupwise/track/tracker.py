@@ -158,9 +158,10 @@ class MetricsFile:
             name: None if isinstance(value, float) and not math.isfinite(value) else value
             for name, value in row.items()
         }
-        before = self.length
+        before = 0
         try:
             with self.path.open("a") as file:
+                before = file.tell()
                 file.write(json.dumps(plain, allow_nan=False) + "\n")
         except OSError:
             self.cut_back(before)

@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
-import json
-import logging
-import os
-import struct
-import time
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -19,98 +14,6 @@ from groupwise.runs.folder import RunFolder
 from groupwise.track.config import TrackConfig, WandbConfig
 from groupwise.track.tracker import Tracker, Trackers, as_rgb, images, read_metrics, table
 
-# The content of an offline file of Weights & Biases: records of protobuf in the framing of LevelDB's log.
-
-_HEADER = 7
-"""Bytes before the first block's records, and before each record: `:W&B` with a magic number and a version; checksum,
-length and kind.
-"""
-
-_BLOCK = 32768
-_WHOLE, _FIRST, _LAST = 1, 2, 4
-
-
-def rows(path: Path) -> Iterator[dict[str, Any]]:
-    """Yields the logged rows in order, as far as the file goes.
-
-    Args:
-        path: `RUN/wandb/offline-run-TIME-ID/run-ID.wandb`.
-
-    Yields:
-        name -> value, `_step` among them; nested names are joined by dots.
-
-    Raises:
-        ImportError: W&B is not installed.
-    """
-    from wandb.proto import wandb_internal_pb2 as messages  # pyright: ignore[reportMissingImports]
-
-    for data in _records(path.read_bytes()):
-        record = messages.Record()  # pyright: ignore[reportAttributeAccessIssue]
-        record.ParseFromString(data)
-        if record.WhichOneof("record_type") == "history":
-            row = {
-                value.key or ".".join(value.nested_key): json.loads(value.value_json) for value in record.history.item
-            }
-            yield {"_step": record.history.step.num, **row}
-
-
-def wait_until_written(path: Path, seconds: float = 30.0) -> bool:
-    """Waits for W&B's own process, which may still write when the run that it serves has ended or was killed.
-
-    Args:
-        path: of an offline file.
-        seconds: how long at most.
-
-    Returns:
-        whether nobody writes to it any more; where the system does not say who has a file open (no `/proc`), it is
-        taken for written.
-
-    Example:
-        >>> wait_until_written(Path("nowhere.wandb"))
-        True
-    """
-    end = time.monotonic() + seconds
-    while _is_open_for_writing(path.resolve()):
-        if time.monotonic() > end:
-            return False
-        time.sleep(0.05)
-    return True
-
-
-def _is_open_for_writing(path: Path) -> bool:
-    for descriptor in Path("/proc").glob("[0-9]*/fd/*"):
-        # A process that ends while we look, or another person's.
-        try:
-            if os.readlink(descriptor) == str(path):
-                descriptor_info = (descriptor.parents[1] / "fdinfo" / descriptor.name).read_text()
-                if int(descriptor_info.split("flags:")[1].split()[0], 8) & os.O_ACCMODE != os.O_RDONLY:
-                    return True
-        except (OSError, IndexError):
-            continue
-    return False
-
-
-def _records(data: bytes) -> Iterator[bytes]:
-    """Yields records, joined where they were split between blocks; a record cut off at the end is left out."""
-    place, fragments = _HEADER, b""
-    while place + _HEADER <= len(data):
-        left = _BLOCK - place % _BLOCK
-        _, length, kind = struct.unpack_from("<IHB", data, place)
-        # What is left of a block is padding: no record begins in fewer bytes than its header, and none is of kind 0.
-        if left < _HEADER or kind == 0:
-            place += left
-            continue
-        fragment = data[place + _HEADER : place + _HEADER + length]
-        if len(fragment) < length:
-            return
-        place += _HEADER + length
-        fragments = fragment if kind in (_WHOLE, _FIRST) else fragments + fragment
-        if kind in (_WHOLE, _LAST):
-            yield fragments
-
-
-log = logging.getLogger("groupwise")
-
 _RUN_ID = "wandb-run-id"
 """The file in the run folder that keeps the id, so that a resumed run goes on in the same run there."""
 
@@ -118,9 +21,9 @@ _RUN_ID = "wandb-run-id"
 class WandbTracker:
     """Logs every metric of a step, members as a table, images as images, under the names that TensorBoard gets.
 
-    A resumed run goes on in the run it began. What that run holds already is not logged again: steps repeat bit for
-    bit. What it lacks, since W&B's process was killed before it had written, is logged from `metrics.jsonl`, without
-    members and pictures.
+    A resumed run goes on in the run it began. W&B's process may have been killed before it had written, so that the
+    steps before are logged from `metrics.jsonl`, without members and pictures: online those that the run lacks, offline
+    all of them, into a new file.
 
     Args:
         config: project and mode.
@@ -141,7 +44,7 @@ class WandbTracker:
         settings = wandb.Settings(silent=True)
         try:
             identity = _identity(folder)
-            self._next = _last_offline_step(folder, identity) + 1
+            self._next = 0
             self._run = wandb.init(
                 project=config.project,
                 mode=config.mode,
@@ -198,7 +101,7 @@ class WandbTracker:
         for row in read_metrics(path) if path.is_file() else ():
             step = row["step"]
             if isinstance(step, int) and step < first_step:
-                # What is not finite is `null` there.
+                # A number that is not finite is `null` there.
                 self._log(
                     step,
                     {
@@ -219,28 +122,6 @@ def _identity(folder: Path) -> str:
     if not path.is_file():
         path.write_text(uuid.uuid4().hex[:8])
     return path.read_text().strip()
-
-
-def _last_offline_step(folder: Path, identity: str) -> int:
-    """Returns the last step whose metrics are in offline files of this run; -1 where there are none. W&B cannot take a
-    step back from a file.
-    """
-    last = -1
-    for path in sorted((folder / "wandb").glob(f"offline-run-*/run-{identity}.wandb")):
-        if not wait_until_written(path):
-            log.warning(f"{path} is still being written; steps that it does not hold yet may be logged twice")
-        last = max([last, *(int(row["_step"]) for row in rows(path) if _holds_metrics(row))])
-    return last
-
-
-def _holds_metrics(row: Mapping[str, Any]) -> bool:
-    """Returns whether a row has metrics. A run that an error ended within a step may have logged only the members of
-    that step, whose numbers stand below a key that ends in `._type`.
-    """
-    media_names = tuple(name.removesuffix("_type") for name in row if name.endswith("._type"))
-    return any(
-        isinstance(value, int | float) and not name.startswith(("_", *media_names)) for name, value in row.items()
-    )
 
 
 class TensorboardTracker:

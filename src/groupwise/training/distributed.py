@@ -24,13 +24,13 @@ from torch.distributed.distributed_c10d import (
     Store,
     _get_default_store,  # pyright: ignore[reportPrivateUsage]
 )
-from torch.distributed.rendezvous import rendezvous
+from torch.distributed.rendezvous import rendezvous as stores_of
 
 from groupwise import statistics
 from groupwise.config import ConfigError
 from groupwise.processes import ProcessLeftError, check_launch, is_launched, num_processes, process_rank
 from groupwise.statistics import Statistic
-from groupwise.training.meeting import MEETING, PATIENCE, Meeting, fresh_store
+from groupwise.training.rendezvous import JOIN_PATIENCE, PATIENCE, Rendezvous, fresh_store
 
 _BUCKET_BYTES = 64 * 2**20
 _ALONE_BYTES = 2**20
@@ -48,7 +48,7 @@ class World:
         rank: the process's number; process 0 is the only one that prints and writes.
         size: the number of processes.
         local_rank: the process's number on its machine, which chooses its device.
-        meeting: where processes wait for each other before an exchange; None for a process without peers.
+        rendezvous: where processes wait for each other before an exchange; None for a process without peers.
         leaves: whether the process leaves its group with the run: not one that the program itself has joined.
 
     Example:
@@ -59,7 +59,7 @@ class World:
     rank: int = 0
     size: int = 1
     local_rank: int = 0
-    meeting: Meeting | None = None
+    rendezvous: Rendezvous | None = None
     leaves: bool = True
 
     @property
@@ -81,7 +81,7 @@ class World:
         if self.size == 1:
             return tensor
         total = tensor.clone().contiguous()
-        self._meet(_sum_of(total))
+        self._await_all(_sum_of(total))
         dist.all_reduce(total)
         return total
 
@@ -98,17 +98,17 @@ class World:
         if self.size == 1:
             return [value]
         values: list[Any] = [None] * self.size
-        self._meet("values of all processes")
+        self._await_all("values of all processes")
         dist.all_gather_object(values, value)
         return values
 
     def barrier(self) -> None:
         """Waits for every process."""
         if self.size > 1:
-            self._meet("all processes to come")
+            self._await_all("all processes to come")
 
     @contextmanager
-    def telling_end(self) -> Iterator[None]:
+    def reporting_errors(self) -> Iterator[None]:
         """Tells the other processes of an error that leaves the block, so that none of them waits for this one for
         ever. Where another process has left before and the connection broke, the error says who, and why.
 
@@ -118,17 +118,17 @@ class World:
         try:
             yield
         except BaseException as error:
-            if self.meeting is None:
+            if self.rendezvous is None:
                 raise
-            sentence = self.meeting.left()
-            self.meeting.leave((str(error).strip().splitlines() or [type(error).__name__])[0][:500])
+            sentence = self.rendezvous.left()
+            self.rendezvous.leave((str(error).strip().splitlines() or [type(error).__name__])[0][:500])
             if sentence and _of_the_connection(error):
                 raise ProcessLeftError(sentence) from error
             raise
 
-    def _meet(self, exchange: str) -> None:
-        if self.meeting is not None:
-            self.meeting.wait_for_all(exchange)
+    def _await_all(self, exchange: str) -> None:
+        if self.rendezvous is not None:
+            self.rendezvous.wait_for_all(exchange)
 
     def share(self, count: int) -> range:
         """Returns this process's places of a global list. They are contiguous, and their numbers differ by at most one
@@ -246,7 +246,7 @@ def connect(device: torch.device, *, alone: bool = False) -> World:
         # Functions of `torch.distributed.nn` take the process group as a default value when they are imported. Imported
         # later, they would keep the group and gloo's threads beyond `disconnect`.
         importlib.import_module("torch.distributed.nn")
-        store, rank = _meeting_place(), process_rank()
+        store, rank = _shared_store(), process_rank()
         store = fresh_store(store, rank, size)
         dist.init_process_group(
             "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo",
@@ -257,11 +257,11 @@ def connect(device: torch.device, *, alone: bool = False) -> World:
     else:
         rank = dist.get_rank()
         store = fresh_store(PrefixStore("groupwise", _get_default_store()), rank, size, PATIENCE)
-    meeting = Meeting(PrefixStore("meeting", store), rank, size)
-    return World(rank, size, int(os.environ.get("LOCAL_RANK", "0")), meeting, leaves)
+    rendezvous = Rendezvous(PrefixStore("rendezvous", store), rank, size)
+    return World(rank, size, int(os.environ.get("LOCAL_RANK", "0")), rendezvous, leaves)
 
 
-def _meeting_place() -> Store:
+def _shared_store() -> Store:
     """Reaches the store through which the processes meet, which the first process or the launcher holds.
 
     Raises:
@@ -271,7 +271,7 @@ def _meeting_place() -> Store:
     process = f"process {process_rank()} of {num_processes()}"
     holds_it = process_rank() == 0 and os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True"
     try:
-        store, _, _ = next(rendezvous("env://", timeout=MEETING))
+        store, _, _ = next(stores_of("env://", timeout=JOIN_PATIENCE))
     except dist.DistError as error:
         reason = str(error).strip().partition("\n")[0][:300]
         failed = "waited in vain for the other processes at" if holds_it else "does not reach"

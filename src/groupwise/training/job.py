@@ -14,6 +14,7 @@ import torch
 from groupwise.checkpoint import CheckpointConfig
 from groupwise.domain.base import Domain
 from groupwise.domain.protocol import CONSISTENCY
+from groupwise.domain.returned import check_returns
 from groupwise.objective import Objective
 from groupwise.objective.matching import NoMatching
 from groupwise.reference import ReferenceConfig
@@ -97,13 +98,13 @@ class Domains:
     """
 
     def __init__(self, base: Domain) -> None:
-        self.base = base
+        self.base = check_returns(base)
         self._adapted: dict[Callable[[Domain], Domain], Domain] = {}
 
     def of(self, recipe: Recipe) -> Domain:
         """Returns the domain of a stage."""
         if recipe.adapt not in self._adapted:
-            self._adapted[recipe.adapt] = recipe.adapt(self.base)
+            self._adapted[recipe.adapt] = check_returns(recipe.adapt(self.base))
         return self._adapted[recipe.adapt]
 
     def remarks(self, recipes: Sequence[Recipe]) -> list[str]:

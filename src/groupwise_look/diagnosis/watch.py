@@ -159,6 +159,8 @@ class Watch:
         self._stage: Stage | None = None
         self._seen = 0
         self._found: dict[tuple[str, str], Finding] = {}
+        self.headline: Headline | None = None
+        """The cause of what is wrong in the current stage, with its consequences; notes do not count."""
 
     def see(self, row: Row) -> list[Finding]:
         """Takes one row of `metrics.jsonl`; judges after every fifth step, and more rarely in long stages.
@@ -176,6 +178,7 @@ class Watch:
             before, self._stage, self._seen = self._stage, Stage(name, self._settings, reads), 0
             if before is not None:
                 self._stage.follow(before)
+            self.headline = headline([finding for finding in self._found.values() if finding.stage == name])
         num_steps = self._stage.num_steps
         self._stage.add(row)
         interval = max(EVERY, self._stage.num_steps // _SHARE)
@@ -207,6 +210,7 @@ class Watch:
             else:
                 self._found[key] = finding
                 new.append(finding)
+        self.headline = headline([finding for finding in self._found.values() if finding.stage == self._stage.name])
         return new
 
     @property
@@ -216,13 +220,6 @@ class Watch:
             self._found.values(),
             key=lambda finding: (SEVERITIES.index(finding.severity), not finding.holds, finding.first_step),
         )
-
-    @property
-    def headline(self) -> Headline | None:
-        """Returns the cause of what is wrong in the current stage, with its consequences; notes do not count."""
-        if self._stage is None:
-            return None
-        return headline([finding for finding in self._found.values() if finding.stage == self._stage.name])
 
 
 def _has_ended(rule: str, stage: Stage) -> bool:

@@ -12,10 +12,10 @@ from tests.training.toy import ToyDomain
 from groupwise.checkpoint import CheckpointConfig, CheckpointStore
 from groupwise.config import ConfigError
 from groupwise.objective import ObjectiveState
+from groupwise.training.config import WeightAverage
 from groupwise.training.distributed import World
 from groupwise.training.run.evaluation import write_model_of
 from groupwise.training.step.state import Progress, TrainState
-from groupwise.training.weight_average import WeightAverage
 
 
 def test_a_state_without_average_has_the_same_record_after_a_resume() -> None:

@@ -38,14 +38,13 @@ def test_the_newest_rewards_stay_and_come_last() -> None:
     assert torch.equal(past[1], torch.tensor([2.0, 3.0], dtype=torch.float64))
     assert past[0].isnan().all()
     assert memory.add([(0, [4.0]), (1, [1.0])]) == {"history/num_prompts": 2.0, "history/gain": 1.5}
-    assert RewardMemory().past([0]) is None
 
 
 def test_a_stage_remembers_what_it_reads() -> None:
     memory = RewardMemory(draws={0: (1, 0.0)})
     sizes = []
     for rule in ({}, {"objective": TRACKED}, {"objective": TRACKED, "adaptive_sampling": AdaptiveSampling(memory=9)}):
-        memory.begin_stage(recipe(**rule))
+        memory.begin_stage(recipe(**rule), ToyDomain())
         sizes.append(memory.size)
     assert sizes == [0, 6, 9]
     assert memory.draws == {}
@@ -199,7 +198,7 @@ def test_every_process_goes_on_with_the_memory_of_the_first_which_a_checkpoint_k
     world: Any = Second()
     grouped = torch.tensor([0, 0])
     samples = Samples([], grouped, torch.ones(2, 1, dtype=torch.bool), torch.zeros(2, 1), rewards=table)
-    memory.follow(toy, [samples], world)
+    memory.follow(toy.rewards, [samples], world)
     assert memory.kept == toy.rewards.memory() == {"vqa": {"": {"of": "the first"}}}
 
 

@@ -46,6 +46,8 @@ class Vllm(Engine):
             other processes ask them.
     """
 
+    has_servers = True
+
     def __init__(self, backbone: Backbone, tokenizer: Any, config: VllmEngine) -> None:
         self.backbone, self.config = backbone, config
         self.eos = end_ids(backbone.model, tokenizer)

@@ -143,6 +143,7 @@ class LanguageDomain(Domain):
             self._environment = self._environment.for_template(self._chat.template)
         environment_stop = config.environment.stop if config.environment is not None else ()
         self._stop = tuple(dict.fromkeys([*config.sampling.stop, *environment_stop]))
+        self._settings = self._sampling({})
         self._reads_turns = reads_turns(self.tokenizer)
         self.rewards = Rewards(config.rewards)
         self._check_columns(splits)
@@ -154,16 +155,13 @@ class LanguageDomain(Domain):
             )
             for name, prompts in splits.evaluation.items()
         }
+        self.num_prompts = len(self._train.prompts)
         self._ids = dict(self._train.ids)
         for evaluation_set in self._evaluation.values():
             self._ids |= evaluation_set.ids
         for tokenized in (self._train, *self._evaluation.values()):
             engine = self.policy.engine if tokenized is self._train else self.policy.live_engine
             engine.announce_length(max(map(len, tokenized.ids.values()), default=0) + config.longest_completion)
-
-    @property
-    def num_prompts(self) -> int:
-        return len(self._train.prompts)
 
     @property
     def samples_remotely(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
@@ -177,8 +175,9 @@ class LanguageDomain(Domain):
 
     def send_weights(self, peers: Peers) -> None:
         """Lets the engine send the weights, and proves them with training prompts."""
-        prompts = [self.prompt_ids(prompt) for prompt in self._train.prompts[:64]]
-        self.policy.engine.send_weights(prompts, self.config.sampling.max_new_tokens, peers)
+        if self.policy.engine.has_servers:
+            prompts = [self.prompt_ids(prompt) for prompt in self._train.prompts[:64]]
+            self.policy.engine.send_weights(prompts, self.config.sampling.max_new_tokens, peers)
 
     def check_scored(self, samples: Samples) -> None:
         """Lets the engine compare the log-probs of a batch, unless top-p or top-k cut the distribution it sampled from.
@@ -261,22 +260,16 @@ class LanguageDomain(Domain):
         """Samples a group for each prompt; the seed of a member is `streams.seed("sample", step, prompt key, member)`,
         so its text depends on nothing else.
         """
-        sampling = self._sampling(settings)
+        sampling = self._sampling(settings) if settings else self._settings
         seeds = [streams.seed("sample", step, prompt.key, member) for prompt in prompts for member in range(group_size)]
         return self._complete(prompts, group_size, sampling, seeds, requires)
-
-    def reward(self, samples: Samples) -> RewardTable:
-        """Computes every reward of every member; an environment's own reward is called `environment`."""
-        return self._score(samples, judges=False)
 
     def score(self, samples: Samples, rows: Tensor, requires: frozenset[str]) -> Scored:
         """Scores members `rows`: fields `[B, T]` at the temperature at which each member was sampled;
         `auxiliary["supervised"]` for demonstrations.
         """
-        selected = samples.select(rows.clamp(min=0))
-        fields = by_temperature(
-            selected, self._scored_names(requires), lambda inputs, members: self.policy.score(inputs)
-        )
+        selected, names = samples.select(rows.clamp(min=0)), (requires & self.supplies) | {"log_prob"}
+        fields = by_temperature(selected, names, lambda inputs, members: self.policy.score(inputs))
         return as_scored(fields, selected)
 
     def backward(self, samples: Samples, rows: Tensor, cotangents: Scored) -> Scored:
@@ -295,7 +288,7 @@ class LanguageDomain(Domain):
             own = {name: value if members is None else value[members] for name, value in field_cotangents.items()}
             return self.policy.backward(inputs, own)
 
-        names = self._scored_names(frozenset(field_cotangents))
+        names = (frozenset(field_cotangents) & self.supplies) | {"log_prob"}
         return as_scored(by_temperature(selected, names, backward), selected).detach()
 
     def demonstrations(self, size: int, *, streams: Streams, step: int) -> Samples | None:
@@ -432,7 +425,7 @@ class LanguageDomain(Domain):
             conversations = Conversations(
                 self._environment, columns, self._chat, self.policy.end_ids, limit, ids_of_members
             )
-        batch = GroupBatch(ids, group_size, sampling, seeds, self._scored_names(requires))
+        batch = GroupBatch(ids, group_size, sampling, seeds, (requires & self.supplies) | {"log_prob"})
         if conversations is not None:
             batch = replace(batch, continue_with=conversations.answer, begin_again=conversations.begin)
         completions = self.policy.sample(batch, live=live)
@@ -468,9 +461,6 @@ class LanguageDomain(Domain):
             numbers=completions.numbers,
         )
 
-    def _scored_names(self, requires: frozenset[str]) -> frozenset[str]:
-        return (requires & self.supplies) | {"log_prob"}
-
     def prompt_ids(self, prompt: Prompt) -> list[int]:
         """Returns the tokens that the policy continues."""
         if prompt.key not in self._ids:
@@ -484,8 +474,8 @@ class LanguageDomain(Domain):
         rows = zip(samples.payload["tokens"].tolist(), samples.payload["length"].tolist(), strict=True)
         return written_texts(self.tokenizer, [tokens[:length] for tokens, length in rows], self.policy.end_ids)
 
-    def _score(self, samples: Samples, judges: bool) -> RewardTable:
-        """Computes the rewards of every member, and adds the environment's, which sampling recorded.
+    def reward(self, samples: Samples, *, judges: bool = False) -> RewardTable:
+        """Computes every reward of every member, and adds the environment's, which sampling recorded, as `environment`.
 
         Args:
             judges: whether rewards in the role of a judge, which count in evaluations alone, are scored too.
@@ -554,7 +544,7 @@ class LanguageDomain(Domain):
         return evaluate_module.Written(
             prompts,
             num_samples,
-            self._score(samples, judges=True),
+            self.reward(samples, judges=True),
             texts,
             samples.payload["length"].tolist(),
             truncated,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from numbers import Real
 from typing import Any, Self, final
@@ -262,6 +262,7 @@ class Rewards:
         self._rewards: dict[str, _Open] = {}
         self._loop = EventLoop()
         self.state = TrainerState()
+        self._checked_columns: tuple[bool, Collection[str]] | None = None
         try:
             for name, reward in rewards.items():
                 self._rewards[name] = _opened(name, reward)
@@ -363,8 +364,10 @@ class Rewards:
                 f"prompts, completions and columns must have one entry a member each, got lengths {lengths}"
             )
         used = [reward for reward in self._rewards.values() if judges or not reward.judge]
-        for reward in used:
-            check_columns(reward.name, reward.needs, list(columns))
+        if (judges, columns.keys()) != self._checked_columns:
+            for reward in used:
+                check_columns(reward.name, reward.needs, list(columns))
+            self._checked_columns = judges, columns.keys()
         batch = {**columns, "prompts": prompts, "completions": completions}
         running = [(reward, reward.start(batch, self.state, self._loop)) for reward in used] if prompts else []
         values: dict[str, list[float | None]] = {reward.name: [] for reward in used}
@@ -398,7 +401,7 @@ class Rewards:
             {reward.name: reward.bounds for reward in used},
         )
         contents = [Content.of(completion) for completion in completions]
-        logged = joined_logs(logs)
+        logged = joined_logs(logs) if logs else ({}, {})
         return RewardTable(values, weights, tuple(events), seconds, judging, maps, fields, bounds, *logged, contents)
 
     def memory(self) -> dict[str, Any]:
@@ -468,7 +471,9 @@ class Rewards:
             detail = f"longer than {limit:g} s for a batch of {len(prompts)}; {reward.advice}"
             return missing, [RewardEvent("timeout", reward.name, count=len(prompts), detail=detail)], None
         if job.error is None:
-            _check_fields(reward.name, job.value, isinstance(reward.function, Follows), len(prompts))
+            follows = isinstance(reward.function, Follows)
+            if follows or isinstance(job.value, Parted):
+                _check_fields(reward.name, job.value, follows, len(prompts))
             returned, maps = split_maps(reward.name, job.value.values if isinstance(job.value, Parted) else job.value)
             return *checked_values(reward.name, returned, prompts), maps
         reason = why_failed(job.error)

@@ -242,11 +242,12 @@ class RewardTable:
                 f"no reward has a weight other than 0, so there is no sum; rewards: {sorted(self.values)}; give one of"
                 " them a weight"
             )
-        groups = [0] * len(self) if groups is None else groups
+        columns = [self.values[name] for name in weights]
         given = [
-            {name: value for name in weights if (value := self.values[name][member]) is not None}
-            for member in range(len(self))
+            {name: value for name, value in zip(weights, row, strict=True) if value is not None}
+            for row in zip(*columns, strict=True)
         ]
+        groups = [0] * len(given) if groups is None else groups
         asked: dict[Hashable, set[str]] = {}
         for group, values in zip(groups, given, strict=True):
             asked.setdefault(group, set()).update(values)

@@ -12,7 +12,7 @@ import torch
 from groupwise.checkpoint import Checkpoint
 from groupwise.config import ConfigError
 from groupwise.domain.base import Domain
-from groupwise.domain.protocol import Evaluation, SharesEvaluation
+from groupwise.domain.protocol import CutsPasses, Evaluation, SharesEvaluation
 from groupwise.domain.returned import checked_evaluation
 from groupwise.objective import ObjectiveState
 from groupwise.processes import is_out_of_memory
@@ -60,7 +60,8 @@ def evaluate(domain: Domain, progress: Progress, streams: Streams, world: World)
                 raise
             raise ConfigError(f"memory ran out in an evaluation; write {domain.memory_remedy}") from error
         shared_metrics = world.gather(metrics)[0]
-    agree_on_passes(domain, progress, world)
+    if isinstance(domain, CutsPasses):
+        agree_on_passes(domain, progress, world)
     progress.latest, progress.latest_step = dict(shared_metrics), progress.step
     return replace(evaluation, metrics=dict(shared_metrics))
 

@@ -273,14 +273,14 @@ def _run(job: Job, folder: RunFolder, *, resumed: bool) -> Result:
         folder, gather = session.folder, session.world.gather
         if not run_stages(session, job, state, domains):
             save(session, state)
-            session.say(f"ended at step {state.progress.step}; {_resume(folder, job)} goes on")
+            session.note(f"ended at step {state.progress.step}; {_resume(folder, job)} goes on")
             return Result(folder, {}, interrupted=True, signal=session.interrupt.signal)
         if gather(not folder.model.exists())[0]:
             write_model(session, domains.base, state, folder.model)
         _tabulate(session, job, state, domains)
         baseline, ended = run_controls(session, job, state, domains)
         if not ended:
-            session.say(f"ended during the controls; the model is saved, and {_resume(folder, job)} goes on with them")
+            session.note(f"ended during the controls; the model is saved, and {_resume(folder, job)} goes on with them")
             return Result(folder, {}, interrupted=True, signal=session.interrupt.signal)
         return _finish(session, job, state, baseline)
 
@@ -294,7 +294,7 @@ def _on_process(job: Job, folder: RunFolder) -> Iterator[_Process]:
     if device.type == "cpu":
         torch.set_num_threads(train.num_threads)
     try:
-        with world.telling_end():
+        with world.reporting_errors():
             device = device_of_process(device, world)
             folder = agreed_folder(job, folder, world)
             store = CheckpointStore(folder.checkpoints, job.checkpoint)
@@ -351,16 +351,16 @@ def _opened(job: Job, process: _Process, *, resumed: bool) -> Iterator[tuple[Ses
     ):
         session = _session(job, process, domain, trackers, interrupt)
         for remark in [*remarks, *job.remarks, *domains.remarks(job.recipes), *precision_remarks(domain)]:
-            session.say(remark)
+            session.note(remark)
         if resumed:
             replay_metrics(session)
         # The others are told before anything is closed, which may take long, and whose method it was.
-        with _saying_where_it_goes_on(session, job, state), world.telling_end(), naming_failed_method(domain):
+        with _reporting_resume_step(session, job, state), world.reporting_errors(), naming_failed_method(domain):
             yield session, job, state, domains
 
 
 @contextmanager
-def _saying_where_it_goes_on(session: Session, job: Job, state: TrainState) -> Iterator[None]:
+def _reporting_resume_step(session: Session, job: Job, state: TrainState) -> Iterator[None]:
     """Says at an error, or at a second interrupt, from which step the run goes on."""
     assert session.store is not None
     try:
@@ -373,7 +373,7 @@ def _saying_where_it_goes_on(session: Session, job: Job, state: TrainState) -> I
         at_once = isinstance(error, KeyboardInterrupt)
         if at_once or written:
             ended = f"ended at once, after step {step};" if at_once else f"an error ended the run after step {step};"
-            session.say(f"{ended} {_resume(session.folder, job)} {goes_on}")
+            session.note(f"{ended} {_resume(session.folder, job)} {goes_on}")
         raise
 
 

@@ -36,7 +36,7 @@ from groupwise.training.run.evaluation import PREFIX, evaluate, metric_name, not
 from groupwise.training.run.rollout_records import rollout_records, with_files, write_pictures
 from groupwise.training.run.run_folder import remove_old_records, write_records
 from groupwise.training.step.rollouts import Collected
-from groupwise.training.step.state import Step, TrainState, ready_rewards
+from groupwise.training.step.state import Step, TrainState, ready_rewards, rewards_of
 from groupwise.training.step.step import Updates, train_step
 
 # The clock by which a stage and its controls are given equal time.
@@ -128,31 +128,21 @@ def _with_path_in_errors(path: str, function: Callback) -> Callback:
 
 
 @final
+@dataclass
 class Interrupt:
-    """A request to end the run, with the number of its signal.
+    """A request to end the run: the number of its signal, 0 before one has come."""
 
-    Example:
-        >>> Interrupt().asked
-        False
-    """
-
-    def __init__(self) -> None:
-        self.signal = 0
-
-    @property
-    def asked(self) -> bool:
-        """True once a request has come."""
-        return self.signal != 0
+    signal: int = 0
 
 
 @contextmanager
-def listening(say: Callable[[str], None]) -> Iterator[Interrupt]:
+def listening(report: Callable[[str], None]) -> Iterator[Interrupt]:
     """Takes SIGINT and SIGTERM as a request to end the run within the block; outside the main thread it changes
     nothing.
 
     Args:
-        say: receives one sentence when the request arrives, in a separate thread: the signal may arrive while the main
-            thread writes and waits for a reader, where Python allows no second write to the same file.
+        report: receives one sentence when the request arrives, in a separate thread: the signal may arrive while the
+            main thread writes and waits for a reader, where Python allows no second write to the same file.
 
     Yields:
         the request, which is set when a signal comes.
@@ -164,7 +154,7 @@ def listening(say: Callable[[str], None]) -> Iterator[Interrupt]:
         >>> sentences = []
         >>> with listening(sentences.append) as interrupt:
         ...     signal.raise_signal(signal.SIGTERM)
-        >>> interrupt.asked, sentences
+        >>> interrupt.signal == signal.SIGTERM, sentences
         (True, ['ending after this step, with a checkpoint; once more ends at once'])
     """
     interrupt = Interrupt()
@@ -177,20 +167,20 @@ def listening(say: Callable[[str], None]) -> Iterator[Interrupt]:
     # A second signal may interrupt `put`; the `put` of a SimpleQueue is reentrant.
     sentences: SimpleQueue[str | None] = SimpleQueue()
 
-    def speak() -> None:
+    def relay() -> None:
         for text in iter(sentences.get, None):
-            say(text)
+            report(text)
 
     def handle(number: int, frame: FrameType | None) -> None:
-        if interrupt.asked and number == signal.SIGINT:
+        if interrupt.signal and number == signal.SIGINT:
             raise KeyboardInterrupt
-        if interrupt.asked:
+        if interrupt.signal:
             return
         interrupt.signal = number
         sentences.put(f"ending after this step, with a checkpoint; {then}")
 
-    speaker = threading.Thread(target=speak, name="groupwise-interrupt", daemon=True)
-    speaker.start()
+    reporter = threading.Thread(target=relay, name="groupwise-interrupt", daemon=True)
+    reporter.start()
     previous_handlers = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield interrupt
@@ -198,7 +188,7 @@ def listening(say: Callable[[str], None]) -> Iterator[Interrupt]:
         for number, handler in previous_handlers.items():
             signal.signal(number, handler)
         sentences.put(None)
-        speaker.join()
+        reporter.join()
 
 
 class Watch(Protocol):
@@ -230,6 +220,7 @@ class Session:
         watch: live diagnosis, which `groupwise_look` brings; `None` for a control.
         track: how often rollouts are written, and how many records stay.
         announced: the keys of sentences that were said once and are not repeated.
+        alarm: the rule that the trackers show.
     """
 
     domain: Domain
@@ -244,12 +235,13 @@ class Session:
     watch: Watch | None = None
     track: TrackConfig = field(default_factory=TrackConfig)
     announced: set[object] = field(default_factory=set)
+    alarm: str = ""
 
-    def say(self, text: str) -> None:
+    def note(self, text: str) -> None:
         """Shows one sentence to the people who follow the run."""
         self.trackers.note(text)
 
-    def say_once(self, key: object, text: str) -> None:
+    def note_once(self, key: object, text: str) -> None:
         """Shows a sentence the first time that its key comes.
 
         Args:
@@ -257,7 +249,7 @@ class Session:
         """
         if key not in self.announced:
             self.announced.add(key)
-            self.say(text)
+            self.note(text)
 
     def row(self, step: int, stage: str, values: dict[str, float]) -> None:
         """Writes one row of `metrics.jsonl` and passes it to the trackers.
@@ -290,9 +282,12 @@ class Session:
             return
         for finding in self.watch.see({"step": step, "stage": stage, **values}):
             if finding.severity != "note":
-                self.say(f"step {step}: {finding.rule}: {finding}")
+                self.note(f"step {step}: {finding.rule}: {finding}")
         headline = self.watch.headline
-        self.trackers.alarm("" if headline is None else headline.cause.rule)
+        alarm = "" if headline is None else headline.cause.rule
+        if alarm != self.alarm:
+            self.alarm = alarm
+            self.trackers.alarm(alarm)
 
 
 def run_stage(session: Session, recipe: Recipe, state: TrainState) -> bool:
@@ -311,12 +306,12 @@ def run_stage(session: Session, recipe: Recipe, state: TrainState) -> bool:
     progress = state.progress
     callbacks = load_callbacks(recipe.train.callbacks)
     autocast = autocast_of(recipe, session.device)
+    step = Step(session.domain, recipe, state, session.streams, session.world)
     while progress.stage_step < recipe.train.num_steps and not progress.stage_ended:
         # A signal may reach the processes in different steps, so that a request to one of them counts for all.
-        if any(session.world.gather(session.interrupt.asked)):
+        if any(session.world.gather(session.interrupt.signal)):
             return False
         start, undelayed_start, seconds_before = perf_counter(), undelayed_seconds(), dict(progress.seconds)
-        step = Step(session.domain, recipe, state, session.streams, session.world)
         with autocast():
             values, collected, updates = train_step(step)
             _report_step(session, step, collected, updates)
@@ -329,7 +324,11 @@ def run_stage(session: Session, recipe: Recipe, state: TrainState) -> bool:
         progress.stage_seconds += undelayed
         limit = recipe.train.max_seconds
         ended = f"its {limit:g} seconds are over" if limit is not None and progress.stage_seconds >= limit else ""
-        values |= {"step_time": spent, **_peak_memory(session.device)}
+        values["step_time"] = spent
+        is_cuda = session.device.type == "cuda"
+        peak = torch.cuda.max_memory_allocated(session.device) if is_cuda else peak_memory_bytes()
+        if peak is not None:
+            values["memory/peak_mib"] = peak / 2**20
         is_evaluation_due = recipe.train.evaluate_every and progress.stage_step % recipe.train.evaluate_every == 0
         is_last_step = progress.stage_step >= recipe.train.num_steps
         is_best = False
@@ -361,7 +360,8 @@ def evaluate_now(
         the metrics as `eval/...`, and whether the score is the best so far.
     """
     progress = state.progress
-    ready_rewards(session.domain, state.memory, progress, recipe)
+    if (rewards := rewards_of(session.domain)) is not None:
+        ready_rewards(rewards, state, recipe, session.domain.num_prompts)
     with (autocast or autocast_of(recipe, session.device))(), state.averaged():
         evaluation = evaluate(session.domain, progress, session.streams, session.world)
     metrics = dict(evaluation.metrics)
@@ -423,29 +423,23 @@ def save(session: Session, state: TrainState, *, best: bool = False) -> None:
 
 
 def _report_step(session: Session, step: Step, collected: Collected | None, updates: Updates) -> None:
-    """Says what happened in a step, and writes its rollouts."""
-    number = step.state.progress.step + 1
-    for remark in [*(collected.remarks if collected is not None else []), *updates.remarks]:
-        session.say(f"step {number}: {remark}")
-    if collected is not None:
-        _say_events(session, number, collected)
-        _write_rollouts(session, step, collected, updates)
-
-
-def _say_events(session: Session, step: int, collected: Collected) -> None:
-    """Says the first failure of each kind in the computation of rewards, from any process. The metrics of every step
-    have the counts.
+    """Says what happened in a step (of events in the computation of rewards the first of each kind, from any process),
+    and writes its rollouts.
     """
-    process_events = session.world.gather(_count_events(collected.samples.rewards.events))
+    progress, number, every = step.state.progress, step.state.progress.step + 1, session.track.rollouts_every
+    for remark in [*(collected.remarks if collected is not None else []), *updates.remarks]:
+        session.note(f"step {number}: {remark}")
+    if collected is None:
+        return
     # Events are those of all rounds, of which the table has only the members that are trained on.
+    events = [event for share in session.world.gather(collected.samples.rewards.events) for event in share]
     num_members = round(collected.numbers["num_prompts_drawn"] * collected.numbers["group_size"])
-    for key in dict.fromkeys(key for events in process_events for key in events):
-        reward, name = key
-        occurrences = [events[key] for events in process_events if key in events]
-        text = f"reward {reward!r}: {name} for {sum(count for count, _, _ in occurrences)} of {num_members} members" + (
-            f", {occurrences[0][1]}" if occurrences[0][1] else ""
-        )
-        session.say_once(key, f"step {step}: {text}; later ones are only counted")
+    if events:
+        for (reward, name), (count, detail, _) in _count_events(events).items():
+            text = f"reward {reward!r}: {name} for {count} of {num_members} members" + (f", {detail}" if detail else "")
+            session.note_once((reward, name), f"step {number}: {text}; later ones are only counted")
+    if every and (number % every == 0 or progress.stage_step == 0):
+        _write_rollouts(session, step, collected, updates)
 
 
 def _evaluation_events(session: Session, step: int, evaluation: Evaluation) -> dict[str, float]:
@@ -459,7 +453,7 @@ def _evaluation_events(session: Session, step: int, evaluation: Evaluation) -> d
             f", {detail}" if detail else ""
         )
         left_out = "" if scored else "; they are left out of its mean"
-        session.say_once(("evaluation", reward, name), f"{text}{left_out}; later ones are only counted")
+        session.note_once(("evaluation", reward, name), f"{text}{left_out}; later ones are only counted")
     return counts
 
 
@@ -482,10 +476,7 @@ def _write_evaluation(folder: RunFolder, step: int, evaluation: Evaluation) -> N
 
 
 def _write_rollouts(session: Session, step: Step, collected: Collected, updates: Updates) -> None:
-    number = step.state.progress.step + 1
-    every, most = session.track.rollouts_every, session.track.num_rollouts
-    if not every or (number % every and step.state.progress.stage_step):
-        return
+    number, most = step.state.progress.step + 1, session.track.num_rollouts
     # The file has members of all processes in the order of their groups: a file of the first process's members would
     # look like a file of the whole step.
     local_records = (
@@ -509,7 +500,7 @@ def _remove_old_records(
             f"keeps the newest {newest} files of rollouts and of evaluations, and of those before as many"
             " evenly over the run"
         )
-        session.say_once("thinned", f"step {step}: {session.folder.rollouts} {text} (track.keep_records)")
+        session.note_once("thinned", f"step {step}: {session.folder.rollouts} {text} (track.keep_records)")
 
 
 def _save_when_due(session: Session, state: TrainState, best: bool) -> None:
@@ -552,14 +543,7 @@ def autocast_of(recipe: Recipe, device: torch.device) -> Callable[[], Any]:
     return lambda: torch.autocast(device.type, dtype=torch.bfloat16, cache_enabled=False)
 
 
-def _peak_memory(device: torch.device) -> dict[str, float]:
-    if device.type == "cuda":
-        return {"memory/peak_mib": torch.cuda.max_memory_allocated(device) / 2**20}
-    peak = peak_memory_bytes()
-    return {} if peak is None else {"memory/peak_mib": peak / 2**20}
-
-
-# What several processes of a run have to agree on before it begins: its folder and settings, weights and prompts.
+# Several processes of a run have to agree before it begins: on its folder and settings, weights and prompts.
 
 _PROMPTS_COMPARED = 16
 """Training prompts, evenly spaced, of which processes compare the keys."""

@@ -27,7 +27,7 @@ from groupwise.training.run.evaluation import evaluate, metric_name
 from groupwise.training.run.loop import Session, autocast_of, evaluate_now, keep_best_model, keep_model, run_stage, save
 from groupwise.training.run.run_folder import summarise, write_json
 from groupwise.training.step.passes import fit_passes, restore_passes
-from groupwise.training.step.state import Progress, TrainState, ready_rewards, reference_config
+from groupwise.training.step.state import Progress, TrainState, ready_rewards, reference_config, rewards_of
 
 # The state after the leading stages that sample nothing: every run writes it into its folder, and another run may
 # start from it (`start = "runs/A"`).
@@ -55,12 +55,12 @@ def write_warm_up(session: Session, job: Job, state: TrainState) -> None:
     try:
         _store(session.folder).save(progress.step, record, peers=session.world)
     except StorageError as error:
-        session.say(f"no other run can start from this warm-up, which could not be written: {error}")
+        session.note(f"no other run can start from this warm-up, which could not be written: {error}")
         return
     if not session.world.first:
         return
     start_argument = shlex.quote(f"start={session.folder.path}")
-    session.say(f"the warm-up has ended at step {progress.step}; {start_argument} starts another run here, without it")
+    session.note(f"the warm-up has ended at step {progress.step}; {start_argument} starts another run here, without it")
 
 
 def begin_at(job: Job, state: TrainState, domain: Domain, world: World) -> list[str]:
@@ -194,7 +194,8 @@ def run_stages(session: Session, job: Job, state: TrainState, domains: Domains) 
         state.learner.checkpoint_activations(recipe.train.gradient_checkpointing)
         if "optimisers" in state.learner.offers:
             state.learner.use_optimiser(recipe.optimiser.source)
-        ready_rewards(session.domain, state.memory, state.progress, recipe)
+        if (rewards := rewards_of(session.domain)) is not None:
+            ready_rewards(rewards, state, recipe, session.domain.num_prompts)
         if not fresh:
             restore_passes(session.domain, state.progress)
         if fresh:
@@ -233,7 +234,7 @@ def _begin(session: Session, job: Job, state: TrainState, index: int, domains: D
         progress.reference_step, progress.reference_mixed = 0, progress.step
     state.begin_average(recipe.train.weight_average)
     fit_passes(session.domain, state, session.world)
-    state.memory.begin_stage(recipe)
+    state.memory.begin_stage(recipe, session.domain)
     is_measured_differently = _is_measured_differently(session, job, state, index)
     if job.tries_domain:
         # A domain of ours leaves a metric out where its reward is missing everywhere, which later evaluations may mend.
@@ -281,13 +282,14 @@ def _metrics_before(session: Session, job: Job, state: TrainState, index: int, d
     if last.measures == job.recipes[index].measures:
         return stage_metrics
     domain = domains.of(last)
-    ready_rewards(domain, state.memory, progress, last)
+    rewards = rewards_of(domain)
+    if rewards is not None:
+        ready_rewards(rewards, state, last, domain.num_prompts)
     with autocast_of(last, session.device)(), state.averaged():
         evaluation = evaluate(domain, progress, session.streams, session.world)
-    ready_rewards(session.domain, state.memory, progress, job.recipes[index])
     progress.latest = stage_metrics
     if evaluation.metrics != stage_metrics:
-        session.say(
+        session.note(
             f"stages {job.recipes[index].name} and {last.name} are evaluated in different ways; what the summary calls"
             f" before is measured as {last.name} is"
         )
@@ -297,7 +299,7 @@ def _metrics_before(session: Session, job: Job, state: TrainState, index: int, d
 def _end(session: Session, recipe: Recipe, state: TrainState, job: Job, index: int) -> None:
     progress = state.progress
     if progress.stage_ended:
-        session.say(f"stage {recipe.name} ended at step {progress.step}: {progress.stage_ended}")
+        session.note(f"stage {recipe.name} ended at step {progress.step}: {progress.stage_ended}")
     if progress.latest_step != progress.step:
         values, _ = evaluate_now(session, recipe, state)
         session.row(progress.step, recipe.name, values)
@@ -335,16 +337,16 @@ def run_controls(session: Session, job: Job, state: TrainState, domains: Domains
         folder = session.folder.control(name)
         if not folder.has_ended:
             if not start.is_dir():
-                session.say(f"control {name} is left out: the state it starts from is gone")
+                session.note(f"control {name} is left out: the state it starts from is gone")
                 scores.append(None)
                 continue
-            session.say(f"control {name}: the same start, the same {state.progress.sampled_seconds:.0f} s")
+            session.note(f"control {name}: the same start, the same {state.progress.sampled_seconds:.0f} s")
             control = _Control(name, recipes, load_tree(start), state.progress.sampled_seconds)
             if not _train_control(session, job, domains, control):
                 return None, False
         summary = read_json(folder.summary)
         before, after = same_decimals([summary["before"], summary["after"]])
-        session.say(f"control {name}: {evaluated_on.of(summary['metric'])} {before} before, {after} after")
+        session.note(f"control {name}: {evaluated_on.of(summary['metric'])} {before} before, {after} after")
         scores.append(summary["after"])
     return (scores[0] if scores else None), True
 
@@ -400,7 +402,7 @@ def _train_control(session: Session, job: Job, domains: Domains, control: _Contr
         state.learner.checkpoint_activations(timed.train.gradient_checkpointing)
         state.reference = ReferencePolicy(stage_reference(timed), state.learner)
         state.begin_average(timed.train.weight_average)
-        state.memory.begin_stage(timed)
+        state.memory.begin_stage(timed, control_session.domain)
         state.objective = timed.objective.adopt(state.objective, previous.objective)
         progress = state.progress
         progress.stage, progress.stage_step, progress.stage_seconds, progress.stage_ended = index, 0, 0.0, ""

@@ -15,7 +15,6 @@ from groupwise.config import ConfigError
 from groupwise.domain.base import Domain
 from groupwise.domain.pass_sizes import UPDATE
 from groupwise.domain.protocol import CutsPasses, Samples
-from groupwise.domain.returned import checked_demonstrations
 from groupwise.memory import available_bytes, peak_bytes
 from groupwise.objective import Batch, Objective, Plan
 from groupwise.objective.batch import Acted
@@ -53,15 +52,13 @@ def restore_passes(domain: Domain, progress: Progress) -> None:
         domain.pass_sizes.restore(progress.pass_sizes)
 
 
-def agree_on_passes(domain: Domain, progress: Progress, world: World) -> None:
+def agree_on_passes(domain: CutsPasses, progress: Progress, world: World) -> None:
     """Takes the smallest size of any process for each kind of pass, and keeps them in the state.
 
     Args:
         domain: of the stage.
         world: the processes; every process must call this function.
     """
-    if not isinstance(domain, CutsPasses):
-        return
     process_sizes = world.gather(domain.pass_sizes.record())
     kinds = sorted({kind for sizes in process_sizes for kind in sizes})
     agreed = {kind: min(sizes[kind] for sizes in process_sizes if kind in sizes) for kind in kinds}
@@ -108,9 +105,9 @@ LONGER = 1.1
 _FEW = 4
 
 
-def fit_micro_batch(step: Step, samples: Samples, lengths: Tensor, requires: frozenset[str]) -> str:
-    """Measures the size of a pass, where `micro_batch_members = "auto"` and these members are longer than those
-    measured before.
+def fit_micro_batch(step: Step, samples: Samples, lengths: Tensor, requires: frozenset[str]) -> list[str]:
+    """Measures the size of a pass (`micro_batch_members = "auto"`) where these members are longer than those measured
+    before.
 
     The passes are real passes of the longest members; they leave gradients, modes, buffers and random numbers
     unchanged.
@@ -122,14 +119,12 @@ def fit_micro_batch(step: Step, samples: Samples, lengths: Tensor, requires: fro
         requires: fields that the loss reads.
 
     Returns:
-        a sentence about the measured size; empty where nothing was measured.
+        a sentence about the measured size; none where nothing was measured.
     """
-    if not step.measures_pass_size:
-        return ""
     state, world = step.state, step.world
     longest, most = world.max(int(lengths.max())), world.max(len(samples))
     if longest <= LONGER * state.progress.measured_decisions:
-        return ""
+        return []
     single_bytes, per_member, available = _measure(step, samples, lengths, requires)
     room = SHARE * available - (single_bytes - per_member)
     local_size = most if per_member <= 0 else max(1, min(most, int(room // per_member)))
@@ -139,10 +134,12 @@ def fit_micro_batch(step: Step, samples: Samples, lengths: Tensor, requires: fro
         f"micro-batches of {size} members: one pass takes {_mib(single_bytes - per_member)} and {_mib(per_member)} a"
         f" member, {_mib(available)} are at hand"
     )
-    return remark if room >= per_member else f"{remark}, which is too little for one; the run goes on and may fail"
+    return [remark if room >= per_member else f"{remark}, which is too little for one; the run goes on and may fail"]
 
 
-def retrying(step: Step, accumulate: list[Callable[[], PassStatistics]], say: Callable[[str], None]) -> PassStatistics:
+def retrying(
+    step: Step, accumulate: list[Callable[[], PassStatistics]], report: Callable[[str], None]
+) -> PassStatistics:
     """Accumulates a gradient in parts. Where the size of a pass is measured (by this module, or by the domain) and
     memory runs out on any process, halves the size and begins anew.
 
@@ -150,7 +147,7 @@ def retrying(step: Step, accumulate: list[Callable[[], PassStatistics]], say: Ca
         step: the step of the stage.
         accumulate: functions that add to `.grad` and return their statistics; each does its collective work before its
             first pass.
-        say: receives a sentence when the size was halved.
+        report: receives a sentence when the size was halved.
 
     Returns:
         the statistics of all parts.
@@ -185,7 +182,7 @@ def retrying(step: Step, accumulate: list[Callable[[], PassStatistics]], say: Ca
         failure = None
         if torch.cuda.is_available():
             torch.cuda.empty_cache()
-        say(f"memory ran out with {smaller}")
+        report(f"memory ran out with {smaller}")
 
 
 def _halve_members(step: Step) -> str:
@@ -208,7 +205,7 @@ def _measure(step: Step, samples: Samples, lengths: Tensor, requires: frozenset[
     num_several = min(_FEW, len(order))
 
     def run(count: int) -> None:
-        fields = step.score(samples, order[:count], requires).tensors()
+        fields = step.domain.score(samples, order[:count], requires).tensors()
         total = sum(value.sum() for value in fields.values())
         if isinstance(total, Tensor) and total.requires_grad:
             total.backward()
@@ -286,7 +283,7 @@ def score_without_gradient(step: Step, samples: Samples, rows: Tensor, requires:
             if chosen is None:
                 join_pass(step, samples, requires)
                 continue
-            for name, value in step.score(samples, rows[chosen], requires).tensors().items():
+            for name, value in step.domain.score(samples, rows[chosen], requires).tensors().items():
                 if name not in fields:
                     fields[name] = value.new_zeros((len(rows), *value.shape[1:]))
                 fields[name][chosen] = value
@@ -324,7 +321,7 @@ def by_cotangents(
             continue
         places = alive[chosen]
         of_pass = Scored.from_tensors({name: value[places] for name, value in fields.items()})
-        scored_again = step.backward(samples, rows[places], of_pass)
+        scored_again = step.domain.backward(samples, rows[places], of_pass)
         statistics.append(pass_statistics(scored_again, plan.acted, places, lengths[places], on_policy=on_policy))
     return statistics
 
@@ -345,23 +342,23 @@ def join_pass(step: Step, samples: Samples, requires: frozenset[str], *, backwar
         if backward:
             zeros = torch.zeros_like(samples.old_log_prob[first])
             fields = {name: zeros[:, 0] if name.startswith("auxiliary.") else zeros for name in requires | {"log_prob"}}
-            step.backward(samples, first, Scored.from_tensors(fields))
+            step.domain.backward(samples, first, Scored.from_tensors(fields))
             return
-        scored = [value for value in step.score(samples, first, requires).tensors().values() if value.requires_grad]
+        fields = step.domain.score(samples, first, requires).tensors()
+        scored = [value for value in fields.values() if value.requires_grad]
         if scored:
             torch.autograd.backward(scored, [torch.zeros_like(value) for value in scored])
 
 
 def step_demonstrations(step: Step, number: int = 0) -> Samples | None:
     """Returns the demonstrations of this optimiser step; `None` where the supervised term has no coefficient."""
-    schedule = step.objective.auxiliary.get("supervised")
-    if schedule is None or schedule.at(step.state.objective.step) == 0:
+    if step.objective.auxiliary["supervised"].at(step.state.objective.step) == 0:
         return None
     # The key of the draw counts the optimiser steps of the run. The objective's count begins anew with a stage, and
     # would repeat draws.
     draw_key = step.state.progress.num_attempts + number
     size = step.recipe.train.demonstrations_per_step
-    return checked_demonstrations(step.domain.demonstrations(size, streams=step.streams, step=draw_key))
+    return step.domain.demonstrations(size, streams=step.streams, step=draw_key)
 
 
 def supervised_gradient(step: Step, samples: Samples) -> PassStatistics:
@@ -388,15 +385,16 @@ def supervised_gradient(step: Step, samples: Samples) -> PassStatistics:
             join_pass(step, samples, objective.requires)
             continue
         if step.state.learner.differentiates:
-            loss = objective.loss(step.score(samples, rows[chosen], objective.requires), plan.select(chosen))
+            scored = step.domain.score(samples, rows[chosen], objective.requires)
+            loss = objective.loss(scored, plan.select(chosen))
             if loss.total.requires_grad:
                 loss.backward()
         else:
             with torch.no_grad():
-                scored = step.score(samples, rows[chosen], objective.requires)
+                scored = step.domain.score(samples, rows[chosen], objective.requires)
             cotangents = objective.cotangents(scored, plan.select(chosen))
             loss = cotangents.loss
-            step.backward(samples, rows[chosen], cotangents.scored)
+            step.domain.backward(samples, rows[chosen], cotangents.scored)
         statistics.append({name: loss.statistics[name] for name in ("loss", "loss_sup")})
     return statistics
 

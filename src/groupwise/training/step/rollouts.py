@@ -12,11 +12,9 @@ from dataclasses import dataclass, field, replace
 from typing import final
 
 import torch
-from torch import Tensor
 
 from groupwise.config import ConfigError
 from groupwise.domain.protocol import ComparesExactly, Matches, Prompt, Samples
-from groupwise.domain.returned import checked_members, checked_samples
 from groupwise.objective import Batch, Objective
 from groupwise.objective.matching import NoMatching
 from groupwise.processes import is_out_of_memory
@@ -52,19 +50,18 @@ def round_statistics(
         statistics["completions/distinct"] = Mean.ratio(num_distinct, len(table.contents))
         if (noise := copies_noise(groups, table.contents, totals)) is not None:
             statistics["groups/copies_noise"] = noise
-        if repeated := [content.repetition for content in table.contents if content.repetition is not None]:
-            statistics["completions/repetition"] = _mean(repeated)
     statistics |= place_correlations(groups, totals)
     for event in table.events:
         name = f"rewards/{event.reward}/num_{event.name}"
         count = Total.of(torch.tensor(float(event.count)))
         statistics[name] = statistics[name] + count if name in statistics else count
-    return statistics | {f"logged/{name}": _mean(values) for name, values in table.logged.items()}
-
-
-def _mean(values: Sequence[float]) -> Mean:
-    numbers = torch.tensor(values, dtype=torch.float64)
-    return Mean.of(numbers, torch.ones_like(numbers, dtype=torch.bool))
+    averaged = {f"logged/{name}": values for name, values in table.logged.items()}
+    averaged["completions/repetition"] = [c.repetition for c in table.contents if c.repetition is not None]
+    for name, values in averaged.items():
+        if values:
+            numbers = torch.tensor(values, dtype=torch.float64)
+            statistics[name] = Mean.of(numbers, torch.ones_like(numbers, dtype=torch.bool))
+    return statistics
 
 
 def place_correlations(groups: Sequence[int], rewards: Sequence[float | None]) -> dict[str, Statistic]:
@@ -89,24 +86,22 @@ def place_correlations(groups: Sequence[int], rewards: Sequence[float | None]) -
     for group, reward in zip(groups, rewards, strict=True):
         if reward is not None:
             by_group[group].append(reward)
+    # Each group's rewards and places, both less their mean.
     values = [torch.tensor(earned, dtype=torch.float64) for earned in by_group.values()]
     if not values:
         return {}
+    means = torch.stack([earned.mean() for earned in values])
+    places = torch.arange(len(means), dtype=torch.float64)
+    between = Correlation.of(means - means.mean(), places - places.mean())
     # A flat group says nothing, and its places would only make the correlation smaller.
     spread = [earned for earned in values if earned.max() > earned.min()]
-    means = torch.stack([earned.mean() for earned in values])
-    between = Correlation.of(_centred(means), _centred(torch.arange(len(means), dtype=torch.float64)))
     if not spread:
         return {"batch/place_correlation": between}
+    orders = [torch.arange(len(earned), dtype=torch.float64) for earned in spread]
     inside = Correlation.of(
-        torch.cat([_centred(earned) for earned in spread]),
-        torch.cat([_centred(torch.arange(len(earned), dtype=torch.float64)) for earned in spread]),
+        torch.cat([earned - earned.mean() for earned in spread]), torch.cat([order - order.mean() for order in orders])
     )
     return {"groups/place_correlation": inside, "batch/place_correlation": between}
-
-
-def _centred(values: Tensor) -> Tensor:
-    return values - values.mean()
 
 
 _ROUNDING = 1e-5
@@ -175,7 +170,7 @@ class Collected:
     Args:
         samples: the members.
         batch: the same members, compared; `None` (on all processes) when no group was admitted in any round.
-        filler: a member of this process that stands in where it has none to train on.
+        filler: members that this process sampled, one of which stands in where it has none to train on.
         earned: the rewards of each group beside its prompt.
         statistics: to be summed over processes.
         numbers: metrics that have the same value on every process.
@@ -200,7 +195,7 @@ def sample_groups(step: Step, prompts: Sequence[Prompt], streams: Streams) -> Sa
     domain, progress = step.domain, step.state.progress
     try:
         with whole_weights(domain, step.world), nullcontext() if domain.keeps_graph else torch.no_grad():
-            samples = domain.sample(
+            return domain.sample(
                 prompts,
                 step.group_size,
                 streams=streams,
@@ -208,7 +203,6 @@ def sample_groups(step: Step, prompts: Sequence[Prompt], streams: Streams) -> Sa
                 settings={name: schedule.at(progress.stage_step) for name, schedule in step.recipe.sampling.items()},
                 requires=step.objective.requires_sampled,
             )
-        return checked_samples(samples, len(prompts), step.group_size, domain)
     except ConfigError:
         raise
     except Exception as error:
@@ -224,8 +218,7 @@ def noised_again(step: Step, samples: Samples, streams: Streams) -> Samples:
     assert not isinstance(matching, NoMatching)
     assert isinstance(domain, Matches), "preflight checks that the domain noises its samples"
     with step.state.progress.timed("scoring"), torch.no_grad():
-        noised = domain.noised(samples, matching, streams=streams, step=step.state.progress.step)
-    return checked_members("noised", noised, samples)
+        return domain.noised(samples, matching, streams=streams, step=step.state.progress.step)
 
 
 def beside_reference(step: Step, samples: Samples) -> Samples:
@@ -233,8 +226,7 @@ def beside_reference(step: Step, samples: Samples) -> Samples:
     domain, state = step.domain, step.state
     assert isinstance(domain, ComparesExactly), "preflight checks that the domain supplies the field or the term"
     with state.progress.timed("scoring"), state.reference.active(), torch.no_grad():
-        compared = domain.with_reference(samples)
-    return checked_members("with_reference", compared, samples)
+        return domain.with_reference(samples)
 
 
 def scored_by_trainer(step: Step, samples: Samples) -> Samples:
@@ -259,11 +251,9 @@ def _scored(step: Step, samples: Samples, requires: frozenset[str]) -> Scored:
 
 
 def num_prompts_to_draw(num_groups: int, num_admitted: int, num_drawn: int) -> int:
-    """Returns the number of prompts that a round draws: the missing groups divided by the share admitted so far, which
-    counts as a quarter at least.
+    """Returns the number of prompts that a further round draws: the missing groups divided by the share admitted so
+    far, which counts as a quarter at least.
     """
-    if num_drawn == 0:
-        return num_groups
     return min(num_groups, math.ceil((num_groups - num_admitted) / max(num_admitted / num_drawn, 0.25)))
 
 

@@ -1,5 +1,5 @@
-"""What a step works with: the state of a run with its record for a checkpoint, what it remembers of rewards, and the
-passes of a step.
+"""The objects that a step works with: the state of a run with its record for a checkpoint, the memory of rewards, and
+the passes of a step.
 """
 
 from __future__ import annotations
@@ -17,17 +17,15 @@ from torch import Tensor
 from groupwise import streams
 from groupwise.domain.base import Domain
 from groupwise.domain.protocol import Samples
-from groupwise.domain.returned import check_scored
 from groupwise.learner.protocol import Learner
 from groupwise.objective import Objective, ObjectiveState
-from groupwise.records import Scored
 from groupwise.reference import AbsentReference, EmaReference, ReferenceConfig, ReferencePolicy
 from groupwise.reward import Rewards, RewardTable
 from groupwise.reward.scoring.table import TrainerState
 from groupwise.streams import Streams
+from groupwise.training.config import WeightAverage
 from groupwise.training.distributed import World
 from groupwise.training.job import Recipe
-from groupwise.training.weight_average import WeightAverage
 
 Earned = list[tuple[int, list[float]]]
 """The rewards (weighted sums) of a group's members, beside the place of their prompt in the training set."""
@@ -63,23 +61,22 @@ class RewardMemory:
     draws: dict[int, tuple[int, float | None]] = field(default_factory=dict)
     kept: dict[str, Any] = field(default_factory=dict)
 
-    def begin_stage(self, recipe: Recipe) -> None:
+    def begin_stage(self, recipe: Recipe, domain: Domain) -> None:
         """Remembers as many rewards as the stage reads of each prompt's past, and counts draws anew."""
+        if (rewards := rewards_of(domain)) is not None and not rewards.follows:
+            self.kept = {}
         train, sizes = recipe.train, [0]
         if "reward_history" in recipe.objective.requires_rollouts:
             sizes.append(recipe.objective.advantage.history_size)
         sizes += [rule.memory for rule in (train.adaptive_sampling, train.worst_first) if rule is not None]
         self.size, self.draws = max(sizes), {}
 
-    def past(self, places: Sequence[int]) -> Tensor | None:
-        """Returns `[B, size]` fp64, the past of each prompt, oldest first, NaN where the past is shorter; None where
-        nothing is remembered.
+    def past(self, places: Sequence[int]) -> Tensor:
+        """Returns `[B, size]` fp64, the past of each prompt, oldest first, NaN where the past is shorter.
 
         Args:
             places: `B` prompts, by place in the training set.
         """
-        if not self.size:
-            return None
         pasts = [self.last.get(place, [])[-self.size :] for place in places]
         padded = [[float("nan")] * (self.size - len(past)) + past for past in pasts]
         return torch.tensor(padded, dtype=torch.float64).reshape(len(places), self.size)
@@ -113,19 +110,17 @@ class RewardMemory:
             metrics["history/num_prompts"] = float(len(self.last))
         return metrics | ({"history/gain": sum(gains) / len(gains)} if gains else {})
 
-    def follow(self, domain: Domain, rounds: Sequence[Samples], world: World) -> dict[str, float]:
+    def follow(self, rewards: Rewards, rounds: Sequence[Samples], world: World) -> dict[str, float]:
         """Lets the rewards that have a memory learn from a step. Every process goes on with the memory of the first.
 
         Args:
+            rewards: of the domain, with one that follows training.
             rounds: the members of each round of sampling.
             world: the processes; every process must call this method.
 
         Returns:
             the rewards' metrics of themselves, by name.
         """
-        if (rewards := rewards_of(domain)) is None or not rewards.follows:
-            self.kept = {} if rewards is not None else self.kept
-            return {}
         local_groups = [group for samples in rounds for group in group_comparisons(samples.place, samples.rewards)]
         groups = sorted((group for share in world.gather(local_groups) for group in share), key=lambda group: group[0])
         comparisons: dict[str, list[dict[str, list[float]]]] = {}
@@ -167,17 +162,22 @@ def rewards_of(domain: Any) -> Rewards | None:
     return rewards if isinstance(rewards, Rewards) else None
 
 
-def ready_rewards(domain: Domain, memory: RewardMemory, progress: Progress, recipe: Recipe) -> None:
-    """Gives a domain's rewards the memory of the run, also after a resume or in another stage, and tells them where the
-    run stands, which functions are given as `trainer_state`.
+def ready_rewards(rewards: Rewards, state: TrainState, recipe: Recipe, num_prompts: int) -> None:
+    """Gives rewards the memory of the run, also after a resume or in another stage, and tells them where the run
+    stands, which functions are given as `trainer_state`.
+
+    Args:
+        rewards: of the domain.
+        num_prompts: size of its training set.
     """
-    if (rewards := rewards_of(domain)) is not None:
-        rewards.recall(memory.kept)
-        rewards.state = TrainerState(
-            global_step=progress.step,
-            max_steps=progress.step - progress.stage_step + recipe.train.num_steps,
-            epoch=progress.num_drawn / max(domain.num_prompts, 1),
-        )
+    progress = state.progress
+    if rewards.follows:
+        rewards.recall(state.memory.kept)
+    rewards.state = TrainerState(
+        global_step=progress.step,
+        max_steps=progress.step - progress.stage_step + recipe.train.num_steps,
+        epoch=progress.num_drawn / max(num_prompts, 1),
+    )
 
 
 GroupComparisons = list[tuple[int, dict[str, list[dict[str, list[float]]]]]]
@@ -429,16 +429,23 @@ def reference_config(record: Mapping[str, Any]) -> ReferenceConfig:
 
 
 @final
-@dataclass(frozen=True)
+@dataclass
 class Step:
-    """Everything that one step works with; made once a step.
+    """Everything that the steps of a stage work with; made once a stage.
 
     Args:
         domain: the policy and its data, with the stage's settings.
         recipe: the stage with its settings resolved.
-        state: the state of the run, the only field that a step changes.
+        state: the state of the run, which a step changes.
         streams: the random streams of the run.
         world: the processes; every process must call a function that gathers or sums.
+
+    Attributes:
+        objective: the stage's objective.
+        rewards: the rewards of the domain; `None` where it has others than ours.
+        group_size: present number of members in a group; only a dynamic group size changes it.
+        sharded: true where the weights are spread over the processes, so that all of them make the same passes.
+        measures_pass_size: true where the number of members in a pass is found by measuring.
     """
 
     domain: Domain
@@ -446,71 +453,19 @@ class Step:
     state: TrainState
     streams: Streams
     world: World
+    objective: Objective = field(init=False)
+    rewards: Rewards | None = field(init=False)
+    group_size: int = field(init=False)
+    sharded: bool = field(init=False)
+    measures_pass_size: bool = field(init=False)
 
-    @property
-    def objective(self) -> Objective:
-        """The stage's objective."""
-        return self.recipe.objective
-
-    @property
-    def group_size(self) -> int:
-        """Present number of members in a group: the one that follows the rewards, where the stage has a dynamic group
-        size; otherwise the configured one.
-        """
+    def __post_init__(self) -> None:
         train = self.recipe.train
-        return (self.state.progress.group_size if train.dynamic_group_size is not None else 0) or train.group_size
-
-    @property
-    def sharded(self) -> bool:
-        """True where the weights are spread over the processes, so that all of them make the same passes."""
-        return self.recipe.train.sharding == "full" and self.world.joined
-
-    def score(self, samples: Samples, rows: Tensor, requires: frozenset[str]) -> Scored:
-        """Scores members by the domain, and checks what it returned.
-
-        Args:
-            samples: as the domain sampled them.
-            rows: `[N]`, the members to score.
-            requires: names of the fields that are read.
-
-        Raises:
-            Fault: a field is missing, or of another shape, dtype or device.
-        """
-        scored = self.domain.score(samples, rows, requires)
-        check_scored("score", scored, _shaped(samples, rows), requires)
-        return scored
-
-    def backward(self, samples: Samples, rows: Tensor, cotangents: Scored) -> Scored:
-        """Accumulates a gradient by the domain, and checks the fields that it returned.
-
-        Args:
-            samples: as the domain sampled them.
-            rows: `[N]`, the members to score.
-            cotangents: the loss's derivative by each field, `[N, T]`.
-
-        Raises:
-            Fault: there is no log-prob, or a field is of another shape, dtype or device.
-        """
-        scored = self.domain.backward(samples, rows, cotangents)
-        check_scored("backward", scored, _shaped(samples, rows))
-        return scored
-
-    def passes(self, lengths: Tensor) -> list[Tensor | None]:
-        """Returns the members of each pass of this process. Where the weights are spread, all processes make equally
-        many passes: one with fewer members gets `None`, a pass that it only joins. Every process must call this method.
-
-        Args:
-            lengths: `[B]`, decisions of each member.
-        """
-        batches: list[Tensor | None] = [*micro_batches(lengths, self.members_at_once)]
-        if self.sharded:
-            batches += [None] * (self.world.max(len(batches)) - len(batches))
-        return batches
-
-    @property
-    def measures_pass_size(self) -> bool:
-        """True where the number of members in a pass is found by measuring."""
-        return self.recipe.train.micro_batch_members == "auto"
+        self.objective, self.rewards = self.recipe.objective, rewards_of(self.domain)
+        followed_size = self.state.progress.group_size if train.dynamic_group_size is not None else 0
+        self.group_size = followed_size or train.group_size
+        self.sharded = train.sharding == "full" and self.world.joined
+        self.measures_pass_size = train.micro_batch_members == "auto"
 
     @property
     def members_at_once(self) -> int | None:
@@ -518,28 +473,20 @@ class Step:
         size = self.recipe.train.micro_batch_members
         return (self.state.progress.micro_batch_members or 1) if size == "auto" else size
 
+    def passes(self, lengths: Tensor) -> list[Tensor | None]:
+        """Returns the members of each pass of this process, longest members first, so that a batch that does not fit
+        into memory fails at once; neighbours in length stand together, and little is padding. Where the weights are
+        spread, all processes make equally many passes: one with fewer members gets `None`, a pass that it only joins.
+        Every process must call this method.
 
-def _shaped(samples: Samples, rows: Tensor) -> Tensor:
-    """Returns a view of the shape and device that fields of these members have. Its values say nothing: the members'
-    own would be a copy in every pass.
-    """
-    return samples.mask[:1].expand(len(rows), -1)
-
-
-def micro_batches(lengths: Tensor, size: int | None) -> list[Tensor]:
-    """Returns the rows of each micro-batch, longest members first, so that a batch that does not fit into memory fails
-    at once. Neighbours in length stand together, and little is padding.
-
-    Args:
-        lengths: `[B]`, valid decisions of each member.
-        size: members in a micro-batch; `None` takes all at once.
-
-    Example:
-        >>> [rows.tolist() for rows in micro_batches(torch.tensor([3, 9, 1]), 2)]
-        [[1, 0], [2]]
-    """
-    order = torch.argsort(lengths, descending=True, stable=True)
-    return list(order.split(size or len(order))) if len(order) else []
+        Args:
+            lengths: `[B]`, decisions of each member.
+        """
+        order = torch.argsort(lengths, descending=True, stable=True)
+        batches: list[Tensor | None] = [*order.split(self.members_at_once or len(order))] if len(order) else []
+        if self.sharded:
+            batches += [None] * (self.world.max(len(batches)) - len(batches))
+        return batches
 
 
 @contextmanager

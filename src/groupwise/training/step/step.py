@@ -24,7 +24,7 @@ import torch
 from torch import Tensor
 
 from groupwise.domain.base import require_gradient
-from groupwise.domain.returned import checked_prompts, checked_rewards
+from groupwise.domain.protocol import CutsPasses
 from groupwise.learner.local import LocalLearner
 from groupwise.learner.protocol import StepNumbers
 from groupwise.objective.batch import Acted
@@ -107,12 +107,14 @@ def train_step(step: Step) -> tuple[dict[str, float], Collected | None, Updates]
         collected = collect(step)
         values |= finish(step.world.sum_statistics(collected.statistics)) | collected.numbers
         if recipe.train.dynamic_group_size is not None:
-            progress.group_size = recipe.train.dynamic_group_size.next(step.group_size, values["groups/flat"])
+            step.group_size = recipe.train.dynamic_group_size.next(step.group_size, values["groups/flat"])
+            progress.group_size = step.group_size
     # Plan, score, loss, update: once for each minibatch of each pass over the rollouts.
     state.learner.train()
     with progress.timed("update" if recipe.samples else "warm_up"):
         updates = update_policy(step, collected)
-    agree_on_passes(step.domain, progress, step.world)
+    if isinstance(step.domain, CutsPasses):
+        agree_on_passes(step.domain, progress, step.world)
     _count_updates(step, updates)
     reference_outcome = _move_reference(step, updates) if updates.taken else ""
     # Log.
@@ -143,7 +145,7 @@ def collect(step: Step) -> Collected:
     admitted: list[int] = []
     num_drawn, num_compared = 0, 0
     for number in range(admission.rounds):
-        num_prompts = num_prompts_to_draw(num_groups, len(admitted), num_drawn)
+        num_prompts = num_prompts_to_draw(num_groups, len(admitted), num_drawn) if number else num_groups
         rounds.append(sample_round(step, number, num_drawn, num_prompts))
         num_drawn += num_prompts
         samples, batch = rounds[-1].samples, rounds[-1].batch
@@ -151,7 +153,8 @@ def collect(step: Step) -> Collected:
         groups = samples.place[batch.admitted].unique().tolist()
         pairs = int((torch.bincount(batch.prompt[batch.sampled]) > 1).sum())
         processes = world.gather((groups, batch.state.running.model_dump(), pairs))
-        check_running(step.objective, [running for _, running, _ in processes])
+        if world.size > 1:
+            check_running(step.objective, [running for _, running, _ in processes])
         admitted += [place for places, _, _ in processes for place in places]
         num_compared = sum(pairs for _, _, pairs in processes)
         if not admission.resamples or len(admitted) >= num_groups:
@@ -163,7 +166,8 @@ def collect(step: Step) -> Collected:
             numbers[f"sampling/{name}"] = numbers.get(f"sampling/{name}", 0.0) + value
     memory = step.state.memory
     numbers |= memory.add([entry for part in rounds for earned in world.gather(part.earned) for entry in earned])
-    numbers |= memory.follow(step.domain, [part.samples for part in rounds], world)
+    if step.rewards is not None and step.rewards.follows:
+        numbers |= memory.follow(step.rewards, [part.samples for part in rounds], world)
     whole = admitted_groups(step, rounds, admitted) if admission.resamples else rounds[0]
     remarks = [remark for part in rounds for remark in part.remarks]
     remarks += whole.remarks if admission.resamples else []
@@ -194,7 +198,7 @@ def sample_round(step: Step, number: int, first_place: int, count: int) -> Colle
     )
     share = step.world.share(count)
     asked = [drawn[place] for place in share] or drawn[:1]
-    prompts = checked_prompts(domain.prompts(asked), len(asked))
+    prompts = domain.prompts(asked)
     # In a small training set a later round may draw a prompt again; the round is part of the key of its draws.
     streams = step.streams if number == 0 else Streams(step.streams.seed("round", number))
 
@@ -204,30 +208,32 @@ def sample_round(step: Step, number: int, first_place: int, count: int) -> Colle
 
     # Reward.
     with progress.timed("rewards"):
-        ready_rewards(domain, state.memory, progress, step.recipe)
-        rewards = checked_rewards(domain.reward(samples), len(samples))
+        if step.rewards is not None:
+            ready_rewards(step.rewards, state, step.recipe, domain.num_prompts)
+        rewards = domain.reward(samples)
 
     # Add what else the loss will read of these members.
     if not isinstance(objective.matching, NoMatching):
         samples = noised_again(step, samples, streams)
     if step.recipe.compares:
         samples = beside_reference(step, samples)
-    with progress.timed("update"):
-        size_remark = fit_micro_batch(step, samples, samples.mask.sum(1), objective.requires)
+    remarks: list[str] = []
+    if step.measures_pass_size:
+        with progress.timed("update"):
+            remarks += fit_micro_batch(step, samples, samples.mask.sum(1), objective.requires)
     if domain.samples_remotely:
         samples = scored_by_trainer(step, samples)
     if "reference_log_prob" in objective.requires_rollouts:
         samples = scored_by_reference(step, samples)
 
     # Compare: advantages from the rewards inside each group, and which groups may train.
-    filler = samples.select(torch.zeros(1, dtype=torch.long, device=samples.mask.device))
+    filler = samples
     if not share:
         samples = samples.select(torch.zeros(0, dtype=torch.long, device=samples.mask.device))
         rewards = replace(rewards.select([]), events=())
     places = samples.group + share.start
     prompt_places = [drawn[place] for place in places.tolist()]
-    past = state.memory.past(prompt_places)
-    history = None if past is None else past.to(samples.mask.device)
+    history = state.memory.past(prompt_places).to(samples.mask.device) if state.memory.size else None
     samples = replace(samples, place=places + first_place, rewards=rewards, reward_history=history)
     rollouts = samples.rollouts(objective.requires_rollouts, density=domain.density)
     batch = objective.prepare(rollouts, state.objective, step.world.sum)
@@ -237,9 +243,7 @@ def sample_round(step: Step, number: int, first_place: int, count: int) -> Colle
         if total is not None:
             earned[place].append(total)
     statistics = round_statistics(samples, batch, totals, density=domain.density)
-    return Collected(
-        samples, batch, filler, [*earned.items()], statistics, remarks=[size_remark] if size_remark else []
-    )
+    return Collected(samples, batch, filler, [*earned.items()], statistics, remarks=remarks)
 
 
 def draw_prompts(streams: Streams, num_prompts: int, drawn: int, count: int) -> tuple[list[int], int]:
@@ -283,7 +287,7 @@ def update_policy(step: Step, collected: Collected | None) -> Updates:
         return updates
     step.state.objective = collected.batch.state
     for number in range(step.recipe.train.updates_per_batch):
-        for rows in _minibatches(step, collected, number):
+        for rows in [None] if step.recipe.train.minibatches == 1 else _minibatches(step, collected, number):
             _optimise(step, collected, rows, updates)
     return updates
 
@@ -293,8 +297,6 @@ def _minibatches(step: Step, collected: Collected, number: int) -> list[Tensor]:
     any number of processes.
     """
     place, minibatches = collected.samples.place, step.recipe.train.minibatches
-    if minibatches == 1:
-        return [torch.arange(len(place), device=place.device)]
     places = sorted({place for places in step.world.gather(place.unique().tolist()) for place in places})
     order = step.streams.numpy("minibatches", step.state.progress.step, number).permutation(len(places))
     bounds = [round(bucket * len(places) / minibatches) for bucket in range(minibatches + 1)]
@@ -310,15 +312,18 @@ def _optimise(step: Step, collected: Collected | None, rows: Tensor | None, upda
     on_policy = updates.taken == 0
     learner.zero_gradients()
     accumulate: list[Callable[[], PassStatistics]] = []
-    if collected is not None and rows is not None:
+    if collected is not None:
         accumulate.append(lambda: policy_gradient(step, collected, rows, updates.log_ratio, on_policy=on_policy))
-    if (demonstrations := step_demonstrations(step, len(updates.metrics))) is not None:
-        counts = demonstrations.auxiliary_count["supervised"]
-        size_remark = fit_micro_batch(step, demonstrations, counts, frozenset({"log_prob"}))
-        updates.remarks += [size_remark] if size_remark else []
-        accumulate.append(lambda: supervised_gradient(step, demonstrations))
+    if "supervised" in recipe.objective.auxiliary:
+        demonstrations = step_demonstrations(step, len(updates.metrics))
+        if demonstrations is not None:
+            if step.measures_pass_size:
+                counts = demonstrations.auxiliary_count["supervised"]
+                updates.remarks += fit_micro_batch(step, demonstrations, counts, frozenset({"log_prob"}))
+            accumulate.append(lambda: supervised_gradient(step, demonstrations))
     statistics = retrying(step, accumulate, updates.remarks.append)
-    learner.reduce_gradients(world)
+    if world.size > 1:
+        learner.reduce_gradients(world)
     pull = recipe.train.l2_to_reference if recipe.samples else 0.0
     pull_loss = state.reference.pull(pull) if pull else None
     gradient_norm = learner.step(_optimiser_numbers(step))
@@ -348,7 +353,7 @@ def _optimise(step: Step, collected: Collected | None, rows: Tensor | None, upda
 
 
 def policy_gradient(
-    step: Step, collected: Collected, rows: Tensor, log_ratio: Tensor, *, on_policy: bool
+    step: Step, collected: Collected, rows: Tensor | None, log_ratio: Tensor, *, on_policy: bool
 ) -> PassStatistics:
     """Accumulates the gradient of the policy's terms over some members and returns the statistics of its passes.
 
@@ -358,21 +363,23 @@ def policy_gradient(
     differentiate in this process, require it.
 
     Args:
-        rows: `[R]`, the places of the members in `collected.samples`.
+        rows: `[R]`, the places of the members in `collected.samples`; `None` takes all.
         log_ratio: `[B, T]`, which receives how far the policy has moved on each decision.
         on_policy: whether this is the first update on the rollouts.
     """
     assert collected.batch is not None
-    objective, recorded = step.objective, collected.samples.recorded
+    objective, batch, recorded = step.objective, collected.batch, collected.samples.recorded
+    if rows is None:
+        rows = torch.arange(len(log_ratio), device=log_ratio.device)
+    else:
+        batch, recorded = batch.select(rows), None if recorded is None else recorded.select(rows)
     # Plan: the weight of every decision, from counts over all processes.
-    batch = collected.batch.select(rows)
     plan = objective.plan(batch, step.state.objective, step.world.sum, not_finite="counted")
     statistics: PassStatistics = [{"on_policy_share": Mean.ratio(float(on_policy), 1.0)}]
     # Where a process has no member, it joins the passes of the others with one that it does not train on.
     samples = collected.samples if len(collected.samples) else collected.filler
     if on_policy and recorded is not None and objective.requires <= set(recorded.tensors()) and not plan.auxiliary:
-        scored = recorded.select(rows).detach()
-        return statistics + by_cotangents(step, samples, rows, plan, scored, on_policy=on_policy)
+        return statistics + by_cotangents(step, samples, rows, plan, recorded, on_policy=on_policy)
     if objective.scope == "batch" or not step.state.learner.differentiates:
         scored = score_without_gradient(step, samples, rows, objective.requires)
         _note_log_ratio(log_ratio, rows, scored.log_prob, batch.acted)
@@ -390,7 +397,7 @@ def policy_gradient(
             continue
         # Score the members of this pass under the live policy, and add the gradient of their part of the loss.
         members = alive[chosen]
-        scored = step.score(samples, rows[members], objective.requires)
+        scored = step.domain.score(samples, rows[members], objective.requires)
         require_gradient(step.domain, scored)
         loss = objective.loss(scored, plan.select(members))
         if loss.total.requires_grad:

@@ -38,7 +38,7 @@ log = logging.getLogger("groupwise")
 
 
 @final
-class Meeting:
+class Rendezvous:
     """The place where the processes of one start of a run meet before each exchange.
 
     Args:
@@ -48,7 +48,7 @@ class Meeting:
 
     Example:
         >>> from torch.distributed import HashStore
-        >>> Meeting(HashStore(), rank=0, size=1).wait_for_all("a sum of 2 float64")
+        >>> Rendezvous(HashStore(), rank=0, size=1).wait_for_all("a sum of 2 float64")
     """
 
     def __init__(self, store: Store, rank: int, size: int) -> None:
@@ -125,14 +125,14 @@ class Meeting:
         return ""
 
 
-MEETING = timedelta(minutes=10)
+JOIN_PATIENCE = timedelta(minutes=10)
 """The time within which every process of a run has to come."""
 
 _SECONDS_BETWEEN_LOOKS = 0.02
 _SECONDS_BEFORE_ASKING_AGAIN = 5.0
 
 
-def fresh_store(store: Store, rank: int, size: int, patience: timedelta = MEETING) -> Store:
+def fresh_store(store: Store, rank: int, size: int, patience: timedelta = JOIN_PATIENCE) -> Store:
     """Returns a view of the store whose keys belong to this start of the processes alone.
 
     Process 0 draws a name for the start. Each other process asks under a number that nobody used before, so that only a

@@ -13,7 +13,7 @@ import torch
 from tests.learner.one_process import sharding
 
 from groupwise.checkpoint import CheckpointConfig, CheckpointStore, StorageError, load_tree, write_record
-from groupwise.checkpoint.store import checksum, together
+from groupwise.checkpoint.store import checksum, on_every_process
 from groupwise.learner.shards import read_whole
 
 
@@ -49,7 +49,7 @@ def test_what_fails_on_one_fails_on_all_with_the_same_words(tmp_path: Path) -> N
             return rank
 
         try:
-            together(peers.at(rank), tmp_path / "step-1", part)
+            on_every_process(peers.at(rank), tmp_path / "step-1", part)
         except StorageError as error:
             return str(error)
         return "written"
@@ -62,7 +62,7 @@ def test_what_fails_on_one_fails_on_all_with_the_same_words(tmp_path: Path) -> N
 def test_every_part_is_returned(tmp_path: Path) -> None:
     peers = Threads(2)
     with ThreadPoolExecutor(2) as threads:
-        parts = list(threads.map(lambda rank: together(peers.at(rank), tmp_path, lambda: 2 * rank), (0, 1)))
+        parts = list(threads.map(lambda rank: on_every_process(peers.at(rank), tmp_path, lambda: 2 * rank), (0, 1)))
     assert parts == [[0, 2], [0, 2]]
 
 

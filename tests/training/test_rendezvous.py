@@ -19,9 +19,9 @@ from torch.distributed import HashStore, PrefixStore, TCPStore
 from torch.distributed.distributed_c10d import Store
 
 from groupwise.processes import ProcessLeftError
-from groupwise.training import distributed, meeting
+from groupwise.training import distributed, rendezvous
 from groupwise.training.distributed import World, _sum_of
-from groupwise.training.meeting import Meeting, fresh_store
+from groupwise.training.rendezvous import Rendezvous, fresh_store
 
 
 def meet(store: Store, size: int, patience: timedelta = timedelta(seconds=60)) -> list[Store]:
@@ -39,7 +39,7 @@ def test_every_start_has_keys_of_its_own_in_one_store() -> None:
 
 
 def test_a_process_that_a_dead_host_answered_asks_the_living_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(meeting, "_SECONDS_BEFORE_ASKING_AGAIN", 0.2)
+    monkeypatch.setattr(rendezvous, "_SECONDS_BEFORE_ASKING_AGAIN", 0.2)
     store = HashStore()
     guest: list[Store] = []
     thread = threading.Thread(target=lambda: guest.append(fresh_store(store, 1, 2, timedelta(seconds=60))))
@@ -63,13 +63,13 @@ def test_a_process_that_does_not_come_is_named() -> None:
 def test_a_process_that_is_waited_for_is_named_before_the_time_is_over(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(meeting, "SECONDS", 0.0)
+    monkeypatch.setattr(rendezvous, "SECONDS", 0.0)
     with pytest.raises(RuntimeError):
         fresh_store(HashStore(), 0, 2, timedelta(seconds=0.2))
     assert caplog.messages == ["of 2 processes, rank 1 did not come within 0 s; after 0.2 s the run ends"]
 
 
-def test_a_meeting_place_that_nobody_holds_is_told_in_a_line(
+def test_a_shared_store_that_nobody_holds_is_told_in_a_line(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     with socket.socket() as free:
@@ -77,7 +77,7 @@ def test_a_meeting_place_that_nobody_holds_is_told_in_a_line(
         port = free.getsockname()[1]
     for name, value in {"WORLD_SIZE": 2, "RANK": 1, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}.items():
         monkeypatch.setenv(name, str(value))
-    monkeypatch.setattr(distributed, "MEETING", timedelta(seconds=1))
+    monkeypatch.setattr(distributed, "JOIN_PATIENCE", timedelta(seconds=1))
     with pytest.raises(RuntimeError, match=rf"process 1 of 2 does not reach 127\.0\.0\.1:{port}") as refused:
         distributed.connect(torch.device("cpu"))
     assert "\n" not in str(refused.value)
@@ -92,14 +92,14 @@ def wait_until(condition: Callable[[], bool]) -> None:
 
 def come(store: Store, exchanges: list[str], size: int) -> list[Future[None]]:
     """The first processes come to an exchange each; the errors of those that waited in vain."""
-    meetings = [Meeting(store, rank, size) for rank in range(len(exchanges))]
+    meetings = [Rendezvous(store, rank, size) for rank in range(len(exchanges))]
     with ThreadPoolExecutor(size) as pool:
         return [pool.submit(one.wait_for_all, exchange) for one, exchange in zip(meetings, exchanges, strict=True)]
 
 
 def test_all_that_come_go_on_and_leave_no_keys_behind() -> None:
     store = HashStore()
-    both = [Meeting(store, rank, 2) for rank in (0, 1)]
+    both = [Rendezvous(store, rank, 2) for rank in (0, 1)]
     for _ in range(3):
         with ThreadPoolExecutor(2) as pool:
             assert [call.result() for call in [pool.submit(one.wait_for_all, "values") for one in both]] == [None, None]
@@ -109,8 +109,8 @@ def test_all_that_come_go_on_and_leave_no_keys_behind() -> None:
 def test_the_first_that_waits_names_the_missing_one(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(meeting, "SECONDS", 0.0)
-    monkeypatch.setattr(meeting, "PATIENCE", timedelta(seconds=1.0))
+    monkeypatch.setattr(rendezvous, "SECONDS", 0.0)
+    monkeypatch.setattr(rendezvous, "PATIENCE", timedelta(seconds=1.0))
     for waited in come(HashStore(), ["values", "values"], 3):
         with pytest.raises(ProcessLeftError, match=r"^process 2 did not come within 1 s$"):
             waited.result()
@@ -133,7 +133,7 @@ def test_a_sum_is_named_alike_however_a_process_holds_its_summand() -> None:
 
 def test_who_has_left_is_waited_for_by_nobody() -> None:
     store = HashStore()
-    first, second, third = (Meeting(store, rank, 3) for rank in range(3))
+    first, second, third = (Rendezvous(store, rank, 3) for rank in range(3))
     assert first.left() == ""
     third.leave("memory ran out")
     second.leave("the connection broke")  # an error of its own
@@ -145,17 +145,21 @@ def test_who_has_left_is_waited_for_by_nobody() -> None:
 
 def test_a_process_is_not_told_of_itself() -> None:
     """Both blocks of a run tell of its end. The outer one said of its own process that another one had left."""
-    world = World(0, 2, 0, Meeting(HashStore(), 0, 2))
+    world = World(0, 2, 0, Rendezvous(HashStore(), 0, 2))
     code = compile("def gather(error):\n    raise error\n", "/torch/distributed/c10d.py", "exec")
     module: dict[str, Any] = {}
     exec(code, module)
-    with pytest.raises(RuntimeError, match=r"^the connection broke$"), world.telling_end(), world.telling_end():
+    with (
+        pytest.raises(RuntimeError, match=r"^the connection broke$"),
+        world.reporting_errors(),
+        world.reporting_errors(),
+    ):
         module["gather"](RuntimeError("the connection broke"))
 
 
 def test_a_store_that_ended_with_its_launcher_ends_the_run_in_a_sentence() -> None:
     host = TCPStore("127.0.0.1", 0, 2, is_master=True, wait_for_workers=False)
-    guest = Meeting(PrefixStore("meeting", TCPStore("127.0.0.1", host.port, 2, is_master=False)), 0, 2)
+    guest = Rendezvous(PrefixStore("rendezvous", TCPStore("127.0.0.1", host.port, 2, is_master=False)), 0, 2)
     del host
     gc.collect()
     with pytest.raises(ProcessLeftError, match=r"^process 0 no longer reaches the place where processes meet: torch"):
