@@ -30,14 +30,10 @@ def own_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
                     Path(__file__).with_suffix(".held").touch()
                     ctypes.PyDLL(None).sleep(3600)
                 return [1.0 for _ in completions]
-            def floods(completions):
-                os.write(1, b"x" * 5_000_000)
-                print("y" * 5_000_000, file=sys.stderr, flush=True)
-                return [1.0 for _ in completions]
             def secrets(completions):
                 return [float(os.environ.get("MY_SECRET_KEY", "0")) for _ in completions]
             def prints(completions):
-                print("noise")
+                print("noise", flush=True)
                 return [1.0 for _ in completions]
             def fails(completions):
                 for text in completions:
@@ -70,19 +66,10 @@ def test_a_reward_that_holds_the_interpreter_is_killed_and_the_next_batch_works(
 
 
 @pytest.mark.usefixtures("own_module")
-def test_prints_of_a_reward_are_passed_on_and_bounded(capfd: pytest.CaptureFixture[str]) -> None:
-    with Rewards({"r": own("prints"), "flood": own("floods")}) as rewards:
-        assert rewards.score(["?"], ["a"]).values == {"r": [1.0], "flood": [1.0]}
-        printed: list[str] = []
-
-        def has_both() -> bool:
-            printed.append(capfd.readouterr().err)
-            return "noise" in "".join(printed) and "left out" in "".join(printed)
-
-        until(has_both)
-    said = "".join(printed)
-    assert "printed more than 65,536 bytes during a batch; the rest is left out" in said
-    assert len(said) < 70_000
+def test_prints_of_a_reward_are_passed_on_and_are_no_answers(capfd: pytest.CaptureFixture[str]) -> None:
+    with Rewards({"r": own("prints")}) as rewards:
+        assert rewards.score(["?"], ["a"]).values == {"r": [1.0]}
+    assert capfd.readouterr().err == "noise\n"
 
 
 @pytest.mark.usefixtures("own_module")

