@@ -31,7 +31,6 @@ from groupwise.reward import (
     score,
     trained_on,
 )
-from groupwise.reward.scoring.score import Judged
 from groupwise.reward.scoring.table import arguments_for, checked_values, needed_columns
 
 PROMPTS = ["alpha question", "beta question"]
@@ -200,33 +199,6 @@ def test_a_reward_that_hangs_is_missing_and_counted_and_the_run_goes_on() -> Non
         assert rewards.score(PROMPTS, TEXTS).values["hangs"] == [1.0, 1.0]
 
 
-def test_time_is_counted_from_the_start_for_all_at_once() -> None:
-    begun = threading.Semaphore(0)
-
-    class Late:
-        timeout_seconds = 2.0
-
-        def __call__(self, completions: list[str]) -> list[float]:
-            begun.release()
-            time.sleep(3600)
-            return [1.0, 1.0]
-
-    began = time.monotonic()
-    table = score({str(name): Late() for name in range(60)}, PROMPTS, TEXTS)
-    assert table.total() == [None, None]
-    assert all(begun.acquire(timeout=60) for _ in range(60))
-    assert time.monotonic() - began < 100, "one after the other they would take 120 s"
-
-
-def test_a_timeout_says_what_helps() -> None:
-    event = score({"hangs": Hanging(True)}, PROMPTS, TEXTS).events[0]
-    assert (
-        event.detail
-        == 'longer than 0.2 s for a batch of 2; raise its timeout_seconds, or write isolation = "process" so that what'
-        " hangs is killed"
-    )
-
-
 def test_async_ones_that_hang_are_cancelled_or_left() -> None:
     cancelled = threading.Event()
 
@@ -388,17 +360,6 @@ def test_a_configured_reward_stays_one_and_reads_back() -> None:
     assert isinstance(reward, Length)
     assert reward == Length.model_validate_json(reward.model_dump_json())
     assert reward.role == "judge"
-
-
-def test_a_function_keeps_its_needs_and_limits() -> None:
-    def reward(completions: list[str], answer: list[str]) -> list[float]:
-        return [float(text == gold) for text, gold in zip(completions, answer, strict=True)]
-
-    reward.timeout_seconds = 3.0  # type: ignore[attr-defined]
-    judge = as_judge(reward)
-    assert isinstance(judge, Judged)
-    assert (judge.needs, judge.timeout_seconds, judge.weight) == (("answer",), 3.0, 0.0)
-    assert judge(prompts=["?"], completions=["a"], answer=["a"], level=[1]) == [1.0]
 
 
 # Weighted sums with missing rewards, worked by hand.

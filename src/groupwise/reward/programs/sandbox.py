@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, final
 
-from groupwise.reward.wall import bubblewrap, machine_wall, usage
+from groupwise.reward.wall import bubblewrap, cgroup, machine_wall, usage
 from groupwise.reward.wall.limits import Limits
 from groupwise.reward.wall.readable_paths import python
 
@@ -90,7 +90,11 @@ async def run_limited(
         )
         source.write(stdin.encode(errors="replace"))
         source.seek(0)
-        with machine_wall.behind(command, limits, files, readable, status.fileno()) as (walled, descriptors):
+        # What it writes to a file system in memory counts as memory, and bubblewrap's own process as one of its.
+        group = cgroup.make((limits.memory_mb or 2**20) + limits.disk_mb, limits.num_processes + 1)
+        if group is not None:
+            stack.callback(group.remove)
+        with machine_wall.behind(command, limits, files, readable, status.fileno(), group) as (walled, descriptors):
             process = subprocess.Popen(
                 walled,
                 pass_fds=[*passed, *descriptors],
@@ -103,7 +107,7 @@ async def run_limited(
         if line is not None:
             line.close()
         try:
-            limit = await _limit_that_ended(process, limits)
+            limit = await _limit_that_ended(process, limits, group)
         finally:
             # This also holds after a cancellation: the program's processes must be gone before the program is given up.
             await asyncio.shield(_end(process))
@@ -129,15 +133,15 @@ def _ended(status: str) -> dict[str, Any]:
     return json.loads(lines[-1]) if lines else {}
 
 
-async def _limit_that_ended(process: subprocess.Popen[bytes], limits: Limits) -> str:
+async def _limit_that_ended(process: subprocess.Popen[bytes], limits: Limits, group: cgroup.Cgroup | None) -> str:
     """Waits for the end of a program or for a limit. Returns the name of the limit, or an empty string."""
     until = float("inf") if limits.wall_seconds is None else time.monotonic() + limits.wall_seconds
     while not await _ends_within(_LOOK, process):
         if time.monotonic() > until:
             return "wall"
-        if limit := _passed(process.pid, limits):
+        if limit := _passed(process.pid, limits, group):
             return limit
-    return ""
+    return "memory" if group is not None and group.ran_out else ""
 
 
 async def _ends_within(seconds: float, process: subprocess.Popen[bytes]) -> bool:
@@ -154,9 +158,13 @@ async def _ends_within(seconds: float, process: subprocess.Popen[bytes]) -> bool
     return process.poll() is not None
 
 
-def _passed(process: int, limits: Limits) -> str:
-    tasks, megabytes, cpu = usage.used(process, limits.num_processes)
-    if limits.memory_mb is not None and megabytes > limits.memory_mb:
+def _passed(process: int, limits: Limits, group: cgroup.Cgroup | None) -> str:
+    if group is not None:
+        memory, cpu, tasks = group.ran_out, group.cpu_seconds, 0
+    else:
+        tasks, megabytes, cpu = usage.used(process, limits.num_processes)
+        memory = limits.memory_mb is not None and megabytes > limits.memory_mb
+    if memory:
         return "memory"
     if limits.cpu_seconds is not None and cpu > limits.cpu_seconds:
         return "cpu"

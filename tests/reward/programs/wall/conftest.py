@@ -1,4 +1,4 @@
-"""Every wall that this machine allows, and one whose Landlock is as old as Linux 6.7's."""
+"""Every wall that this machine allows, one without a control group, and one whose Landlock is as old as Linux 6.7's."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from functools import cache
 
 import pytest
 
-from groupwise.reward.wall import machine_wall
+from groupwise.reward.wall import cgroup, machine_wall
 from groupwise.reward.wall.machine_wall import Wall
 
-MECHANISMS = ("bubblewrap", "landlock", "old-landlock")
+MECHANISMS = ("bubblewrap", "counted-bubblewrap", "landlock", "old-landlock")
 _OLD = 4
 
 
@@ -30,4 +30,6 @@ def mechanism(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -
     if chosen is None:
         pytest.skip(f"this machine does not allow {request.param}")
     monkeypatch.setattr(machine_wall, "standing", lambda: chosen)
+    if request.param == "counted-bubblewrap":
+        monkeypatch.setattr(cgroup, "make", lambda *given: None)
     return request.param

@@ -12,49 +12,18 @@ import operator
 import sys
 from types import ModuleType
 
-from .plain_data import ARITHMETIC, COMPARISONS, Line, decode, encode
+from .plain_data import BETWEEN_TWO, FUNCTIONS, OPERATORS, ROUNDINGS, Line, decode, encode
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
-_CONVERSIONS = (
-    "len",
-    "iter",
-    "next",
-    "int",
-    "float",
-    "complex",
-    "abs",
-    "str",
-    "repr",
-    "hash",
-    "reversed",
-    "index",
-    "floor",
-    "ceil",
-    "trunc",
-)
-_OPERATIONS = ("neg", "pos", "invert", "enter", "round", "format", "getitem", "setitem", "delitem", "exit")
 # How far an object's own class may answer the test. Nothing that the program says decides it: a class is what the test
 # calls by a capital name, since a program can make a class of every function.
 _FOUND, _RELATED, _MADE = range(3)
 _GENERATOR_METHODS = ("send", "throw", "close", "asend", "athrow", "aclose")
-_CHANGES = {
-    "append",
-    "extend",
-    "insert",
-    "pop",
-    "remove",
-    "clear",
-    "sort",
-    "reverse",
-    "add",
-    "update",
-    "discard",
-    "copy",
-}
+_CHANGES = set(dir(list)) - set(dir(tuple)) | set(dir(set)) - set(dir(frozenset)) | {"copy"}
 _ANSWERS = {name for kind in (str, bytes, list, dict, set, int, float) for name in dir(kind)} - _CHANGES | {
     "all",
     "any",
@@ -174,9 +143,10 @@ def _passed_on(act: str) -> Callable[..., Any]:
     return lambda self, *arguments: self._tester.ask(act, self, *arguments)
 
 
-for _names, _make in (((*COMPARISONS, *ARITHMETIC), _between_two), ((*_CONVERSIONS, *_OPERATIONS), _passed_on)):
-    for _name in _names:
-        setattr(Remote, f"__{_name.strip('_')}__", _make(_name))
+for _name in BETWEEN_TWO:
+    setattr(Remote, f"__{_name.strip('_')}__", _between_two(_name))
+for _name in (*OPERATORS, *FUNCTIONS, *ROUNDINGS, "enter", "exit"):
+    setattr(Remote, f"__{_name}__", _passed_on(_name))
 Remote.__doc__ = property(lambda self: self._tester.ask("getattr", self, "__doc__"))  # pyright: ignore
 
 
