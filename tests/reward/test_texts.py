@@ -1,4 +1,4 @@
-"""Where an answer stands."""
+"""Rewards of texts: the place of an answer, shapes, lengths, and values worked by hand."""
 
 from __future__ import annotations
 

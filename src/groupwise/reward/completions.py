@@ -222,8 +222,7 @@ def shape_advice(error: str, completions: Sequence[Any]) -> str:
     )
 
 
-# What the doctor wants to know of a completion beside its reward: whether another member is the same, and how much of
-# it repeats itself.
+# The doctor asks whether another member wrote the same, and how much of a completion repeats itself.
 
 
 @final

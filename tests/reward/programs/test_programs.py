@@ -119,7 +119,7 @@ def test_data_without_tests_are_an_error(tests: Any) -> None:
 
 def test_a_machine_without_a_wall_is_said_or_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        machine_wall, "standing", lambda: Wall("none", filtered=False, refused="bwrap: Operation not permitted")
+        machine_wall, "best_wall", lambda: Wall("none", filtered=False, refused="bwrap: Operation not permitted")
     )
     with pytest.raises(RewardError, match=r'network = "deny" cannot be kept'):
         Rewards({"code": UnitTests(network="deny")})
@@ -203,7 +203,7 @@ def test_environment_holds_no_secrets(monkeypatch: pytest.MonkeyPatch) -> None:
     assert done.output == "None True\n"
 
 
-@pytest.mark.skipif(not machine_wall.standing().denies_network, reason="this system takes the network from nobody")
+@pytest.mark.skipif(not machine_wall.best_wall().denies_network, reason="this system takes the network from nobody")
 def test_network() -> None:
     import socket
 
@@ -214,7 +214,7 @@ def test_network() -> None:
 
 
 @pytest.mark.skipif(
-    not machine_wall.standing().bounded, reason="only a control group counts the processes of root's programs"
+    not machine_wall.best_wall().bounded, reason="only a control group counts the processes of root's programs"
 )
 def test_number_of_processes() -> None:
     program = """
@@ -252,5 +252,5 @@ def test_a_program_that_does_not_exist_fails() -> None:
 
 def test_a_wall_that_cannot_be_built_is_no_answer_of_the_program(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(machine_wall.bubblewrap, "executable", lambda: "false")
-    monkeypatch.setattr(machine_wall, "standing", lambda: machine_wall.Wall("bubblewrap"))
+    monkeypatch.setattr(machine_wall, "best_wall", lambda: machine_wall.Wall("bubblewrap"))
     assert run("print(1)").refused == "the wall ended without a word"

@@ -148,7 +148,7 @@ def test_what_remembers_is_called_with_whole_batches_in_this_process(how: dict[s
     assert f"drop {next(iter(how))}" in str(caught.value)
 
 
-# What one reward changes in place reaches no other reward, no record and no row of the caller.
+# A reward that changes its arguments in place changes no other reward's, no record and no row of the caller.
 
 
 class Inverting(Reward):

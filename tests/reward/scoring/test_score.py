@@ -260,7 +260,7 @@ def test_judges_only_where_asked_for() -> None:
     assert table.total() == [0.5, 1.0]
 
 
-# What a reward may return and what it may not.
+# Allowed and refused return values.
 
 
 VALUES_PROMPTS = ["first prompt", "second prompt"]
@@ -330,9 +330,6 @@ def test_missing_ones_are_counted_and_remarks_kept() -> None:
         ("late", 1, 1, "9 s"),
         ("missing", 0, 1, ""),
     ]
-
-
-# The thread that calls rewards.
 
 
 # Which columns a reward needs and is given.

@@ -1,5 +1,5 @@
-"""Where a reward runs: in a thread, with one event loop for all asynchronous rewards, or in a process of its own, which
-can be killed when it hangs and started again.
+"""Runs rewards: in threads, with one event loop for all asynchronous rewards, or in processes of their own, which can
+be killed when they hang and started again.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ class ProcessReward:
         else:
             paths, environment = _package_folders(), {"PATH": os.environ.get("PATH", os.defpath)}
             command = [*python(), "-c", _START.format(paths=paths)]
-            with machine_wall.behind(command, _UNLIMITED, readable=paths) as (walled, passed):
+            with machine_wall.wrap(command, _UNLIMITED, readable=paths) as (walled, passed):
                 process = subprocess.Popen(walled, pass_fds=passed, env=environment, **pipes)
         self._process = process
         self._exchange(process, self._reward.model_dump_json())

@@ -303,7 +303,7 @@ class Rewards:
                     fields[reward.name] = call.job.value.fields
                 if member_maps is not None:
                     maps[reward.name] = member_maps
-                # What a call logged that has no result may be incomplete.
+                # The log of a call without a result may be incomplete.
                 if call.job.done.is_set() and call.job.error is None:
                     call.log.add_to(logged, extras, reward.name, len(prompts))
         finally:
@@ -344,7 +344,7 @@ class Rewards:
             groups: name of a reward -> one entry a group, field -> values of its members.
 
         Returns:
-            what they say about themselves now, as `rewards/NAME/...`.
+            their numbers for the metrics, as `rewards/NAME/...`.
         """
         metrics: dict[str, float] = {}
         for name in self._following:
@@ -360,7 +360,7 @@ class Rewards:
         return metrics
 
     def _asked(self, name: str, method: str, *arguments: Any) -> Any:
-        """Calls a method by which a reward remembers; what it raises is told with the reward's name and the line."""
+        """Calls a method of a reward's memory; an error names the reward and the line."""
         try:
             return getattr(self._rewards[name].function, method)(*arguments)
         except Exception as error:

@@ -148,12 +148,12 @@ class RewardEvent:
     """An event during scoring, named and counted.
 
     Args:
-        name: what: `missing`, `timeout`, `error`, or a reward's own name for it.
+        name: `missing`, `timeout`, `error`, or a reward's own name for it.
         reward: name of the reward.
         prompt: an excerpt of the prompt, where one member is meant.
         member: its place in the batch, where one is meant (the first, where several are counted together).
         count: number of members.
-        detail: what a reader wants to see once.
+        detail: an explanation, which is shown once.
         scored: whether these members have a value all the same, and stay in the reward's mean.
 
     Example:
@@ -183,11 +183,11 @@ class RewardTable:
         maps: name -> `B` arrays, where a reward gives a value to every pixel (or decision) of a member; `values` then
             holds their means.
         bounds: name -> the lowest and the highest value that the reward can give; 0 and 1 where unnamed.
-        fields: name -> field -> `B` entries, what a reward says it was made of; an entry is a number, or a list of them
-            (one a decision).
+        fields: name -> field -> `B` entries from which the reward was computed; an entry is a number, or a list of
+            numbers (one a decision).
         logged: name -> numbers that rewards logged by `log_metric`; their mean is what the batch shows.
         extras: column -> `B` entries that rewards logged by `log_extra`.
-        contents: what was scored, in short, one a member; empty where it is not known.
+        contents: a digest of each completion; empty where it is not known.
 
     Raises:
         RewardError: rewards of different length, or a weight of something that is no reward.

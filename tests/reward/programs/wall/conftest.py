@@ -18,7 +18,7 @@ _OLD = 4
 def wall(mechanism: str) -> Wall | None:
     """The wall of a mechanism, or None where this machine does not allow it."""
     for candidate in machine_wall.candidates():
-        if mechanism.endswith(candidate.kind) and not machine_wall.tried(candidate):
+        if mechanism.endswith(candidate.kind) and not machine_wall.why_refused(candidate):
             old = mechanism == "old-landlock"
             return replace(candidate, landlock=min(_OLD, candidate.landlock)) if old else candidate
     return None
@@ -29,7 +29,7 @@ def mechanism(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -
     chosen = wall(request.param)
     if chosen is None:
         pytest.skip(f"this machine does not allow {request.param}")
-    monkeypatch.setattr(machine_wall, "standing", lambda: chosen)
+    monkeypatch.setattr(machine_wall, "best_wall", lambda: chosen)
     if request.param == "counted-bubblewrap":
         monkeypatch.setattr(cgroup, "make", lambda *given: None)
     return request.param

@@ -36,7 +36,7 @@ _VICTIM = (
 
 @dataclass
 class Outside:
-    """What stands outside of the wall, and how it looked before."""
+    """Files, sockets and processes outside of the wall, and their state before."""
 
     folder: Path
     names: dict[str, str]
@@ -187,7 +187,7 @@ def test_nothing_outlives_a_trainer_that_is_killed(mechanism: str, tmp_path: Pat
         "import asyncio, tempfile\nfrom groupwise.reward import UnitTests\n"
         "from groupwise.reward.wall import machine_wall\n"
         "from groupwise.reward.wall.machine_wall import Wall\n"
-        f"wall = {machine_wall.standing()!r}\nmachine_wall.standing = lambda: wall\n"
+        f"wall = {machine_wall.best_wall()!r}\nmachine_wall.best_wall = lambda: wall\n"
         f"tempfile.tempdir = {str(tmp_path)!r}\n"
         "asyncio.run(UnitTests(wall_seconds=500.0)([''],"
         f" [{program.replace('{marker}', marker)!r}], tests=[['assert True']]))"

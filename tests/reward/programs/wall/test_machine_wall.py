@@ -1,4 +1,4 @@
-"""What a machine refuses is found out by trying, and said."""
+"""The wall that a machine allows is found by trying, and what it lacks is named."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from groupwise.reward.wall.machine_wall import Wall
 from groupwise.reward.wall.readable_paths import readable_paths
 
 _SAYS = (
-    "from groupwise.reward.wall import machine_wall; wall = machine_wall.standing();"
-    " print(wall.kind, wall.stands, '|', wall.missing)"
+    "from groupwise.reward.wall import machine_wall; wall = machine_wall.best_wall();"
+    " print(wall.kind, wall.is_safe, '|', wall.missing)"
 )
 # The user namespaces that one allows in itself are its own to forbid.
 _FORBID = 'echo 0 > /proc/sys/user/max_user_namespaces && exec "$@"'
@@ -40,7 +40,7 @@ def test_what_is_missing_is_named() -> None:
     assert "may signal no process" in Wall("landlock", landlock=4).missing
     assert "may signal no process" not in Wall("landlock", landlock=6).missing
     nothing = Wall("none", filtered=False, refused="bwrap: Operation not permitted")
-    assert not nothing.stands
+    assert not nothing.is_safe
     assert not nothing.denies_network
     assert "refused (bwrap: Operation not permitted): programs may read what this user may" in nothing.missing
 

@@ -85,7 +85,7 @@ def test_a_test_imports_the_solution_and_reads_what_it_may(mechanism: str, tmp_p
 def test_a_command_behind_the_wall_speaks_by_its_own_pipes_and_ends_with_its_program(mechanism: str) -> None:
     program = "import sys\nfor line in sys.stdin: print(line.strip() * 2, flush=True)\nsys.exit(7)"
     with (
-        machine_wall.behind([*python(), "-c", program], Limits(cpu_seconds=None)) as (command, passed),
+        machine_wall.wrap([*python(), "-c", program], Limits(cpu_seconds=None)) as (command, passed),
         subprocess.Popen(command, pass_fds=passed, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process,
     ):
         assert process.stdin is not None
@@ -97,7 +97,7 @@ def test_a_command_behind_the_wall_speaks_by_its_own_pipes_and_ends_with_its_pro
         process.stdin.close()
         assert process.wait(120) == 7
     with (
-        machine_wall.behind(["sh", "-c", "echo begun; sleep 600"], Limits()) as (command, passed),
+        machine_wall.wrap(["sh", "-c", "echo begun; sleep 600"], Limits()) as (command, passed),
         subprocess.Popen(command, pass_fds=passed, stdout=subprocess.PIPE) as process,
     ):
         assert process.stdout is not None

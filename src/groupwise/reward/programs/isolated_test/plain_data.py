@@ -86,7 +86,7 @@ def encode(value: Any, fallback: Callable[[Any], list[Any]]) -> Any:
     if value is None or kind in (bool, float, str) or (kind is int and -_NUMBER < value < _NUMBER):
         return value
     name = kind.__name__
-    if kind is list and _says_itself(value):
+    if kind is list and _is_json(value):
         return [name, value.copy()]
     if _is(kind, _SEQUENCES.get(name)):
         return [name, [encode(element, fallback) for element in value]]
@@ -107,7 +107,7 @@ def encode(value: Any, fallback: Callable[[Any], list[Any]]) -> Any:
     return fallback(value)
 
 
-def _says_itself(values: list[Any]) -> bool:
+def _is_json(values: list[Any]) -> bool:
     """Returns True where JSON has all elements as they are. The test runs without a Python loop over the elements,
     because lists of a million elements are common.
     """
@@ -121,7 +121,7 @@ def decode(content: Any, fallback: Callable[[str, Any], Any]) -> Any:
     """Decodes a value from JSON; the value is exactly of a built-in class.
 
     Args:
-        content: what `encode` gave, or anything else that a stranger sent.
+        content: the output of `encode`, or any JSON that an untrusted process sent.
         fallback: decodes a tag that is none of these, from tag and content; raises for a tag that it does not know.
 
     Example:
@@ -160,7 +160,7 @@ class Line:
     meanwhile.
 
     Args:
-        answer: what is said to a question.
+        answer: returns the answer to a question.
     """
 
     def __init__(self, number: int, answer: Callable[[list[Any]], Any]) -> None:
@@ -175,24 +175,24 @@ class Line:
         Raises:
             EOFError: it has ended.
         """
-        self._say("ask", question)
-        while (message := self._hear())[0] == "ask":
-            self._say("answer", self._answer(message[1]))
+        self._send("ask", question)
+        while (message := self._receive())[0] == "ask":
+            self._send("answer", self._answer(message[1]))
         return message[1]
 
     def serve(self) -> None:
         """Answers questions until the line is closed."""
         try:
             while True:
-                self._say("answer", self._answer(self._hear()[1]))
+                self._send("answer", self._answer(self._receive()[1]))
         except (EOFError, OSError):
             return
 
-    def _say(self, kind: str, content: Any) -> None:
+    def _send(self, kind: str, content: Any) -> None:
         self._writer.write(json.dumps([kind, content]) + "\n")
         self._writer.flush()
 
-    def _hear(self) -> list[Any]:
+    def _receive(self) -> list[Any]:
         text = self._reader.readline()
         if not text:
             raise EOFError("the other process has ended")

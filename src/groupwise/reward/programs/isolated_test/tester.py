@@ -216,7 +216,7 @@ class Tester:
         reply = self._line.ask(act, *(encode(argument, self._encode_other) for argument in arguments))
         sys.stdout.write(str(reply["printed"]))
         for place, content in reply.get("changed", ()):
-            _take_over(arguments[1 + place], self._decode(content))
+            _copy_changes(arguments[1 + place], self._decode(content))
         if "raised" in reply:
             raise self._error(*reply["raised"])
         trust = _FOUND
@@ -310,17 +310,17 @@ class Tester:
         return error
 
 
-def _take_over(arguments: Any, after: Any) -> None:
+def _copy_changes(arguments: Any, after: Any) -> None:
     """Copies the changes that the program made to its arguments in place to the test's arguments."""
     if isinstance(arguments, tuple):
         for old, new in zip(arguments, after, strict=True):
-            _take_one(old, new)
+            _copy_change(old, new)
     else:
         for name, new in after.items():
-            _take_one(arguments[name], new)
+            _copy_change(arguments[name], new)
 
 
-def _take_one(old: Any, new: Any) -> None:
+def _copy_change(old: Any, new: Any) -> None:
     if type(old) is not type(new):
         return
     if isinstance(old, list | bytearray):
