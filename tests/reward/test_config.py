@@ -21,7 +21,6 @@ from groupwise.reward import (
     Coherence,
     ExactAnswer,
     Format,
-    Judge,
     KnightsAndKnaves,
     MathVerify,
     NumericAnswer,
@@ -166,17 +165,6 @@ def test_a_table_carries_them_through_selection_and_joining() -> None:
     assert table.select([1]).bounds == RewardTable.concatenate([table, table]).bounds == table.bounds
 
 
-def test_bounds_out_of_order_are_refused() -> None:
-    class Holder(Config):
-        reward: CallableReward
-
-    with pytest.raises(
-        ConfigError,
-        match=r"bounds = \[1.0, -1.0\]: the lowest value stands first, and below the highest; write for example",
-    ):
-        validate(Holder, {"reward": {"kind": "callable", "path": "a:b", "bounds": [1.0, -1.0]}})
-
-
 # A row whose column is None has nothing to be compared with: its members have no reward, the others keep theirs.
 
 
@@ -205,11 +193,6 @@ def test_a_member_without_its_column_has_no_reward(reward: Any, completion: Any,
         values = asyncio.run(values) if asyncio.iscoroutine(values) else values
         assert values[0] is not None
         assert values[1] is None
-
-
-def test_a_judge_is_asked_nothing_about_a_row_without_its_column() -> None:
-    judge = Judge(address="http://127.0.0.1:9/v1", model="m", template="{completion} {answer}", num_retries=0)
-    assert asyncio.run(judge(["?"], ["4"], answer=[None])) == [None]
 
 
 # Rewards of a user's own.

@@ -124,11 +124,6 @@ def test_a_judge_writes_numbers_as_people_do(verdict: str) -> None:
     assert Judge(address="http://127.0.0.1:9/v1", model="m")._number(verdict) == 0.8
 
 
-def test_a_negative_score_is_not_taken_for_a_positive_one() -> None:
-    noted = Judge(address="http://127.0.0.1:9/v1", model="m")._number("Score: \u22128")
-    assert getattr(noted, "event", None) == "judge_unparsable"
-
-
 # Numbers in texts, and how near is near enough.
 
 

@@ -119,11 +119,6 @@ def test_columns_that_it_does_not_read_are_not_sent() -> None:
     assert score({"r": MathVerify()}, ["?"], ["1"], {"answer": ["1"], "image": [object()]}).values["r"] == [1.0]
 
 
-def test_a_reward_that_cannot_be_opened_there() -> None:
-    with pytest.raises(RewardError, match=r"reward 'r': .*no_such_module"):
-        Rewards({"r": CallableReward(path="no_such_module:f", isolation="process")})
-
-
 def alive(process: int) -> bool:
     try:
         state = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0]
@@ -191,11 +186,3 @@ def test_an_interruption_is_heard_while_an_endless_answer_is_scored(number: sign
         assert running.stdout.readline() == "scoring\n"
         running.send_signal(number)
         assert running.wait(60) != 0
-
-
-def test_closing_ends_the_process() -> None:
-    reward = ProcessReward(Format(isolation="process"))
-    process = reward._process
-    assert process is not None
-    reward.close()
-    assert process.poll() is not None

@@ -164,16 +164,6 @@ def test_a_reward_that_ends_the_interpreter_only_raises() -> None:
         score({"quits": lambda completions: sys.exit(3)}, PROMPTS, TEXTS)
 
 
-@pytest.mark.parametrize("bad", [float("nan"), float("inf"), "good"])
-def test_a_value_that_is_no_reward_is_an_error_even_where_exceptions_are_not(bad: object) -> None:
-    def odd(completions: list[str]) -> list[object]:
-        return [0.0, bad]
-
-    odd.on_error = "missing"  # type: ignore[attr-defined]
-    with pytest.raises(RewardError, match=r"reward 'odd' gave .* for member 1 \(prompt: 'beta question'\)"):
-        score({"odd": odd}, PROMPTS, TEXTS)
-
-
 class Hanging:
     """Really hangs on the batches it is told to."""
 
@@ -349,16 +339,6 @@ def test_what_a_partial_holds_wins_over_a_column() -> None:
     }
 
 
-# The role of a judge.
-
-
-def test_a_configured_reward_stays_one_and_reads_back() -> None:
-    reward = as_judge(Length(target=3))
-    assert isinstance(reward, Length)
-    assert reward == Length.model_validate_json(reward.model_dump_json())
-    assert reward.role == "judge"
-
-
 # Weighted sums with missing rewards, worked by hand.
 
 
@@ -382,12 +362,6 @@ def test_a_reward_of_weight_zero_is_logged_and_does_not_make_a_member_scorable()
     table = RewardTable({"a": [1.0, None], "logged": [5.0, 5.0]}, {"logged": 0.0})
     assert table.total() == [1.0, None]
     assert table.metrics()["rewards/logged/mean"] == 5.0
-
-
-def test_a_complete_member_is_the_plain_sum_to_the_last_bit() -> None:
-    values = {f"r{index}": [0.1 * index] for index in range(1, 8)}
-    weights = dict.fromkeys(values, 0.3)
-    assert RewardTable(values, weights).total() == RewardTable(values, weights).total(partial="sum")
 
 
 def test_the_objective_forms_the_same_sum() -> None:

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import Any, final
 
 from groupwise.reward.wall import bubblewrap, cgroup, machine_wall, usage
-from groupwise.reward.wall.limits import Limits
+from groupwise.reward.wall.machine_wall import Limits
 from groupwise.reward.wall.readable_paths import python
 
 __all__ = ["Finished", "Limits", "python", "run_limited"]

@@ -24,7 +24,7 @@ from groupwise.reward.base import Noted, Reward, RewardError
 from groupwise.reward.completions import Text
 from groupwise.reward.scoring.table import TRAINER_ARGUMENTS
 from groupwise.reward.wall import machine_wall
-from groupwise.reward.wall.limits import Limits
+from groupwise.reward.wall.machine_wall import Limits
 from groupwise.reward.wall.readable_paths import python
 
 _START = "import sys; sys.path[:0] = {paths!r}; from groupwise.reward.scoring.process_main import main; main()"

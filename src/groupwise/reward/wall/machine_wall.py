@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import os
 import shutil
 import subprocess
@@ -17,7 +18,6 @@ from typing import final
 
 # Importing second_wall also compiles it, so that the processes of `_START` read the compiled file.
 from groupwise.reward.wall import bubblewrap, cgroup, landlock, seccomp, second_wall
-from groupwise.reward.wall.limits import Limits
 from groupwise.reward.wall.readable_paths import python, readable_paths
 
 _START = "import sys; sys.path.append({folder!r}); from wall.second_wall import main; sys.path.pop(); main()"
@@ -27,6 +27,7 @@ open("x", "w").write("x")
 assert resource.getrlimit(resource.RLIMIT_NPROC)[1] > 0 == resource.getrlimit(resource.RLIMIT_CORE)[1]
 """
 _SECONDS = 60.0
+_MAX_OPEN = 512
 # Added to the user's current number of processes: where the kernel cannot count the processes of one program
 # separately, it stops only a flood of them.
 _MORE_TASKS = 1024
@@ -38,6 +39,47 @@ while [ "$1" != -- ]; do echo 0 > "$1/cgroup.procs" || exit 125; shift; done
 shift; exec "$@"
 """
 _NO_CGROUP = "no control group may be made, so the memory and the processes of a program are counted 20 times a second"
+
+
+@final
+@dataclass(frozen=True)
+class Limits:
+    """The limits of a program, for the sum of its processes where no other meaning is stated.
+
+    Args:
+        cpu_seconds: processor time; for a single process rounded up to whole seconds. None for no limit.
+        memory_mb: memory, in megabytes; also the address space of each process. None for no limit.
+        wall_seconds: time on the clock. None for no limit.
+        output_mb: size of each file it writes, its output included.
+        disk_mb: size of everything it writes: its folder, temporary files, shared memory.
+        network: whether it may use the network.
+        num_processes: processes and threads at one time.
+    """
+
+    cpu_seconds: float | None = 5.0
+    memory_mb: int | None = 1024
+    wall_seconds: float | None = 10.0
+    output_mb: int = 8
+    disk_mb: int = 64
+    network: bool = False
+    num_processes: int = 64
+
+    def of_each_process(self, num_tasks: int) -> dict[str, int]:
+        """Returns the limits that hold for each process, as names of the module `resource` and numbers.
+
+        Args:
+            num_tasks: how many processes and threads its user may have.
+
+        Example:
+            >>> Limits(memory_mb=None, cpu_seconds=None).of_each_process(64)
+            {'CORE': 0, 'NOFILE': 512, 'FSIZE': 8388608, 'NPROC': 64}
+        """
+        limits = {"CORE": 0, "NOFILE": _MAX_OPEN, "FSIZE": self.output_mb * 2**20, "NPROC": num_tasks}
+        if self.memory_mb is not None:
+            limits["AS"] = self.memory_mb * 2**20
+        if self.cpu_seconds is not None:
+            limits["CPU"] = math.ceil(self.cpu_seconds)
+        return limits
 
 
 @final

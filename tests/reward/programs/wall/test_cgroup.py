@@ -12,8 +12,7 @@ import pytest
 
 from groupwise.reward.programs.sandbox import run_limited
 from groupwise.reward.wall import cgroup, machine_wall
-from groupwise.reward.wall.limits import Limits
-from groupwise.reward.wall.machine_wall import Wall, best_wall
+from groupwise.reward.wall.machine_wall import Limits, Wall, best_wall
 from groupwise.reward.wall.readable_paths import python
 
 
