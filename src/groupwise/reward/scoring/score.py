@@ -69,7 +69,7 @@ class _OpenReward:
         self.form: CompletionForm | None = _form(name, reward)
         # Other rewards run at the same time on the same values, and later steps get them again: a reward that may
         # change them in place is given copies.
-        self._copies = self.written_by_user or not is_shipped(type(reward).__module__)
+        self.copies = self.written_by_user or not is_shipped(type(reward).__module__)
         self.worker: Worker | None = None
 
     def start(self, batch: Mapping[str, Any], state: TrainerState) -> _Call:
@@ -80,7 +80,7 @@ class _OpenReward:
             trainer = log.arguments(state)
         batch = {**batch, "completions": completions}
         arguments = arguments_for(self.function, batch | trainer)
-        if self._copies:
+        if self.copies:
             kept = {name: arguments.pop(name) for name in TRAINER_ARGUMENTS if name in arguments}
             arguments = copy.deepcopy(arguments) | kept
         if self.worker is None:
