@@ -23,7 +23,7 @@ def generators(path: Path) -> Any:
 
 
 def everything(path: Path) -> dict[str, Any]:
-    """What a run leaves, times and memory apart."""
+    """The files and metrics of a finished run, without times and memory."""
     summary = json.loads((path / "summary.json").read_text())
     del summary["seconds"]
     files = [file for part in ("model", "rollouts") for file in sorted((path / part).rglob("*")) if file.is_file()]
@@ -57,7 +57,7 @@ def untouched(table: dict[str, Any], folder: Path) -> tuple[Path, dict[str, Any]
 
 
 def killed_and_resumed(file: Path, folder: Path, domain: type, point: str, number: int) -> dict[str, Any]:
-    """What the run leaves when it is killed at that call and then resumed, with a cache of its own."""
+    """The result of a run that is killed at that call and then resumed, with a cache of its own."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("GROUPWISE_CACHE", str(folder / "cache"))
         assert in_a_process(start, folder / "run", file, domain, point, number) == -9

@@ -20,140 +20,74 @@ from groupwise_images.diffusion.domain import DiffusionDomain
 from groupwise_images.restoration.domain import RestorationDomain
 from groupwise_selection.domain import SelectionDomain
 
-LANGUAGE = {
+# Two updates a batch in two parts, so that the policy leaves the one that sampled.
+TRAIN = {"prompts_per_step": 3, "group_size": 3, "updates_per_batch": 2, "minibatches": 2, "evaluate_every": 2}
+TRAIN |= {"micro_batch_members": 4}
+RUN = {"method": "grpo", "checkpoint": {"every": 2}, "track": {"console": "none", "rollouts_every": 1}}
+SUPERVISED = {"policy_weight": 0.0, "auxiliary": {"supervised": 1.0}}
+PERIODIC = {"kind": "periodic", "sync_steps": 2, "alpha": 0.5}
+
+SHAPE = {"hidden_size": 16, "num_layers": 1, "num_heads": 2, "num_key_value_heads": 1, "intermediate_size": 32}
+LANGUAGE = RUN | {
     "extends": "language",
     "controls": None,
-    "method": "grpo",
     "domain": {
-        "model": {
-            "shape": {
-                "hidden_size": 16,
-                "num_layers": 1,
-                "num_heads": 2,
-                "num_key_value_heads": 1,
-                "intermediate_size": 32,
-            }
-        },
+        "model": {"shape": SHAPE},
         "data": {"num_train": 32, "num_held_out": 8, "source": {"num_cups": 3, "num_swaps": 2}},
         "demonstrations": {"num": 64},
         # A model this fresh is never right: a reward that tells its answers apart, so that every step has something to
         # learn.
         "rewards": {"short": {"kind": "length", "target": 4}},
     },
-    "train": {
-        "prompts_per_step": 4,
-        "group_size": 4,
-        "updates_per_batch": 2,
-        "minibatches": 2,
-        "micro_batch_members": 6,
-        "evaluate_every": 2,
-    },
+    "train": TRAIN | {"prompts_per_step": 4, "group_size": 4, "micro_batch_members": 6},
     "stages": {"warm_up": {"num_steps": 3}, "grpo": {"num_steps": 5}},
-    "checkpoint": {"every": 2},
-    "track": {"console": "none", "rollouts_every": 1},
 }
 
-READER = {"kind": "classifier", "function": "groupwise_images.diffusion.digit_readers:support_vectors"}
+# A reader that is fitted in every process that asks it.
+DIGITS = {"kind": "classifier", "function": "groupwise_images.diffusion.digit_readers:support_vectors"}
+WORDS = {"kind": "callable", "path": "groupwise_images.restoration.readers:support_vectors"}
 
-DIFFUSION = {
+# In the following every kind of state at once: a moving reference in the loss, a window that moves, a supervised term,
+# averaged weights, prompts with a past by which they are drawn and scaled, groups that shrink.
+DIFFUSION = RUN | {
     "method": "flow_grpo",
-    # Two updates a batch, a moving reference in the loss, a window that moves, a supervised term, averaged weights,
-    # prompts with a past by which they are drawn and scaled, groups that shrink: every kind of state at once.
     "trust": {"kind": "clip", "low": 0.01, "high": 0.01},
     "advantage": {"kind": "per_prompt", "buffer_size": 4, "min_count": 2},
     "auxiliary": {"supervised": 0.1},
-    # One reward is a reader that is fitted in every process that asks it.
-    "domain": {**TABLE, "window": {"size": 2, "place": "random"}, "rewards": {**TABLE["rewards"], "read": READER}},
-    "train": (
-        {
-            "prompts_per_step": 3,
-            "group_size": 3,
-            "updates_per_batch": 2,
-            "minibatches": 2,
-            "micro_batch_members": 4,
-            "evaluate_every": 2,
-        }
-        | {
-            "weight_average": {"decay": 0.5},
-            "adaptive_sampling": {"threshold": 0.5},
-            "dynamic_group_size": {"minimum": 2, "maximum": 6},
-        }
-    ),
+    "domain": {**TABLE, "window": {"size": 2, "place": "random"}, "rewards": {**TABLE["rewards"], "read": DIGITS}},
+    "train": TRAIN
+    | {"weight_average": {"decay": 0.5}, "adaptive_sampling": {"threshold": 0.5}}
+    | {"dynamic_group_size": {"minimum": 2, "maximum": 6}},
     "stages": [
-        {"name": "warm_up", "num_steps": 3, "set": {"policy_weight": 0.0, "auxiliary": {"supervised": 1.0}}},
-        {
-            "name": "flow_grpo",
-            "num_steps": 5,
-            "set": {"reference": {"kind": "periodic", "sync_steps": 2, "alpha": 0.5}},
-        },
+        {"name": "warm_up", "num_steps": 3, "set": SUPERVISED},
+        {"name": "flow_grpo", "num_steps": 5, "set": {"reference": PERIODIC}},
     ],
-    "checkpoint": {"every": 2},
-    "track": {"console": "none", "rollouts_every": 1},
 }
 
-IMAGE_PROMPTS = {
+IMAGE_PROMPTS = RUN | {
     "method": "flow_grpo",
     "domain": PAIRS,
     "auxiliary": {"supervised": 0.1},
-    "train": {
-        "prompts_per_step": 3,
-        "group_size": 3,
-        "updates_per_batch": 2,
-        "micro_batch_members": 4,
-        "evaluate_every": 2,
-        "demonstrations_per_step": 4,
-    },
-    "stages": [
-        {"name": "supervised", "num_steps": 3, "set": {"policy_weight": 0.0, "auxiliary": {"supervised": 1.0}}},
-        {"name": "grpo", "num_steps": 3},
-    ],
-    "checkpoint": {"every": 2},
-    "track": {"console": "none", "rollouts_every": 1},
+    "train": TRAIN | {"minibatches": 1, "demonstrations_per_step": 4},
+    "stages": [{"name": "supervised", "num_steps": 3, "set": SUPERVISED}, {"name": "grpo", "num_steps": 3}],
 }
 
-MATCHING = {
+MATCHING = RUN | {
     "method": "diffusion_nft",
-    # Two updates a batch in two parts, so that the policy leaves the one that sampled; a reference that follows.
     "domain": TABLE,
     "matching": {"kind": "mirrored", "strength": 0.5, "times": {"num": 2, "levels": "uniform"}},
     "reference": {"kind": "ema", "decay": 0.9},
-    "train": {
-        "num_steps": 5,
-        "prompts_per_step": 3,
-        "group_size": 3,
-        "updates_per_batch": 2,
-        "minibatches": 2,
-        "micro_batch_members": 4,
-        "evaluate_every": 2,
-    },
-    "checkpoint": {"every": 2},
-    "track": {"console": "none", "rollouts_every": 1},
+    "train": TRAIN | {"num_steps": 5},
 }
 
-RESTORATION = {
-    "method": "grpo",
-    # Running statistics, a moving reference in two terms, two updates a batch, a supervised term: every kind of state
-    # at once.
+# Running statistics, a moving reference in two terms, a supervised term.
+RESTORATION = RUN | {
     "advantage": {"kind": "running_std"},
     "divergence": {"kind": "exact", "beta": 0.1},
     "auxiliary": {"supervised": 0.1, "consistency": 0.1},
-    # One reward is a reader that is fitted in every process that asks it.
-    "domain": {
-        **SMALL_RESTORATION,
-        "rewards": {
-            **SMALL_RESTORATION["rewards"],
-            "read": {"kind": "callable", "path": "groupwise_images.restoration.readers:support_vectors"},
-        },
-    },
-    "reference": {"kind": "periodic", "sync_steps": 2, "alpha": 0.5},
-    "train": {
-        "prompts_per_step": 3,
-        "group_size": 3,
-        "updates_per_batch": 2,
-        "minibatches": 2,
-        "micro_batch_members": 4,
-        "evaluate_every": 2,
-    },
+    "domain": {**SMALL_RESTORATION, "rewards": {**SMALL_RESTORATION["rewards"], "read": WORDS}},
+    "reference": PERIODIC,
+    "train": TRAIN,
     "stages": [
         {
             "name": "supervised",
@@ -163,53 +97,32 @@ RESTORATION = {
         {"name": "progressive", "num_steps": 3},
         {"name": "full", "num_steps": 3, "set": {"train": {"group_size": 4}, "advantage": {"clip": 1.0}}},
     ],
-    "checkpoint": {"every": 2},
-    "track": {"console": "none", "rollouts_every": 1},
 }
 
-SELECTION = {
-    "method": "grpo",
-    # A reward on a running scale with weights that follow its parts, an adaptive beta, a moving reference in the exact
-    # divergence, candidates beside the policy term, numbers of examples drawn at random: every kind of state at once.
+# A reward on a running scale with weights that follow its parts, an adaptive beta, a moving reference in the exact
+# divergence, candidates beside the policy term, numbers of examples drawn at random.
+MODES = {"mode": {"kind": "hybrid"}, "per_shot": {"1": {"kind": "hybrid_v2"}}, "adapt": {"follow": "spread"}}
+TAU = {"kind": "linear", "start": 2.0, "end": 0.5, "num_steps": 8}
+SELECTION = RUN | {
     "divergence": {"kind": "exact", "beta": {"kind": "multiplicative", "initial": 0.1, "lower": 1e-4, "upper": 1e-3}},
-    "reference": {"kind": "periodic", "sync_steps": 2, "alpha": 0.5},
+    "reference": PERIODIC,
     "auxiliary": {"supervised": 0.1},
     "domain": {
         **SMALL_SELECTION,
         "shots": 3,
         "random_shots": True,
         "prefix": {},
-        "rce": {
-            "candidates": {"kind": "sampled", "num_candidates": 2},
-            "tau": {"kind": "linear", "start": 2.0, "end": 0.5, "num_steps": 8},
-        },
-        "rewards": {
-            "vqa": {
-                "kind": "vqa",
-                "mode": {"kind": "hybrid"},
-                "per_shot": {"1": {"kind": "hybrid_v2"}},
-                "adapt": {"follow": "spread"},
-            }
-        },
+        "rce": {"candidates": {"kind": "sampled", "num_candidates": 2}, "tau": TAU},
+        "rewards": {"vqa": {"kind": "vqa", **MODES}},
     },
-    "train": {
-        "prompts_per_step": 3,
-        "group_size": 4,
-        "updates_per_batch": 2,
-        "minibatches": 2,
-        "micro_batch_members": 5,
-        "evaluate_every": 2,
-        "demonstrations_per_step": 4,
-    },
+    "train": TRAIN | {"group_size": 4, "micro_batch_members": 5, "demonstrations_per_step": 4},
     "stages": [
-        {"name": "rce", "num_steps": 3, "set": {"policy_weight": 0.0, "auxiliary": {"supervised": 1.0}}},
+        {"name": "rce", "num_steps": 3, "set": SUPERVISED},
         {"name": "grpo", "num_steps": 4},
         # Candidates are weighed with what the rewards learnt in the stage before.
-        {"name": "rce_again", "num_steps": 2, "set": {"policy_weight": 0.0, "auxiliary": {"supervised": 1.0}}},
+        {"name": "rce_again", "num_steps": 2, "set": SUPERVISED},
         {"name": "grpo_again", "num_steps": 2, "set": {"domain": {"rewards": {"vqa": {"mode": {"alpha": 0.7}}}}}},
     ],
-    "checkpoint": {"every": 2},
-    "track": {"console": "none", "rollouts_every": 1},
 }
 
 

@@ -5,11 +5,8 @@ prints or is written.
 from __future__ import annotations
 
 import functools
-import importlib.util
 import json
-import threading
 from collections.abc import Callable, Iterable, Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -17,29 +14,18 @@ import numpy as np
 import pytest
 import reasoning_gym
 from reasoning_gym.factory import DATASETS, get_score_answer_fn
+from tests.reward.models.test_judge import Service, said
 
 from groupwise.domain.language.source.base import plain
-from groupwise.reward import CallableReward, Extract, Format, ReasoningGym, Reward, Rewards, RewardTable
-from groupwise.reward.base import MemberLimits
+from groupwise.reward import Extract, Format, ReasoningGym, Reward, Rewards, RewardTable
 from groupwise.reward.completions import MAX_CHARACTERS
 from groupwise.reward.config import REWARDS
 from groupwise.testing import check_reward
 from groupwise.testing.reward import SHORT, TEXTS
 
 KINDS: dict[str, type[Reward]] = {kind: REWARDS.config(kind) for kind in REWARDS.names()}
-NO_TEXT = {
-    "jpeg_size",
-    "classifier",
-    "clip_score",
-    "pick_score",
-    "aesthetic",
-    "psnr",
-    "squared_error",
-    "ssim",
-    "lpips",
-    "vqa",
-    "shot_cost",
-}
+NO_TEXT = {"jpeg_size", "classifier", "clip_score", "pick_score", "aesthetic", "psnr", "squared_error", "ssim", "lpips"}
+NO_TEXT |= {"vqa", "shot_cost"}
 """Kinds that read images, or numbers that were measured, and no word of a policy."""
 BOMB = r"(?:a|aa)+(4)b|(?:a|b|ab)*cc|(?:\w|\d|a1)+;;"
 
@@ -74,32 +60,15 @@ READERS: dict[str, tuple[dict[str, Any], str, dict[str, Any]]] = {
 
 @pytest.fixture(scope="module")
 def judge_address() -> Iterator[str]:
-    class Handler(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            content = self.rfile.read(int(self.headers["Content-Length"]))
-            # A client of an earlier test may still call the port, which the system has given out again.
-            if self.path != "/v1/chat/completions":
-                self.send_error(404)
-                return
-            asked = json.loads(content)["messages"][-1]["content"]
-            # It repeats what it was shown, as judges do.
-            body = json.dumps(
-                {"choices": [{"message": {"content": f"{asked} Score: 5" if asked == "? 4 4" else asked}}]}
-            ).encode()
-            self.send_response(200)
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
+    """A judge that repeats what it was shown, as judges do."""
 
-        def log_message(self, *_: object) -> None:
-            pass
+    def reply(body: dict[str, Any]) -> tuple[int, str]:
+        asked = body["messages"][-1]["content"]
+        return said(f"{asked} Score: 5" if asked == "? 4 4" else asked)
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    server.daemon_threads = True
-    threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
-    yield f"http://127.0.0.1:{server.server_port}/v1"
-    server.shutdown()
-    server.server_close()
+    service = Service(reply)
+    yield service.address
+    service.close()
 
 
 @pytest.fixture(scope="module")
@@ -112,7 +81,9 @@ def configured(judge_address: str, tmp_path_factory: pytest.TempPathFactory) -> 
         if kind == "judge":
             settings |= {"address": judge_address, "num_retries": 0}
         if kind == "reward_model":
-            settings["path"] = _model_builder()(tmp_path_factory.mktemp("model"))
+            from tests.reward.models.test_reward_model import build
+
+            settings["path"] = build(tmp_path_factory.mktemp("model"))
         return KINDS[kind](**settings)
 
     return get
@@ -131,17 +102,6 @@ def opened(configured: Callable[[str], Reward]) -> Iterator[Callable[[str], Rewa
     yield get
     for rewards in ready.values():
         rewards.close()
-
-
-def _model_builder() -> Callable[[Path], str]:
-    spec = importlib.util.spec_from_file_location(
-        "reward_model_tests", Path(__file__).with_name("models") / "test_reward_model.py"
-    )
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module.build
 
 
 @pytest.fixture
@@ -280,7 +240,7 @@ def test_a_pattern_of_the_users_costs_its_member_alone(reward: Reward, monkeypat
     hurt = [*SHORT, "10 MB of one letter", "10 MB of letters and digits"]
     # A busy machine may take longer over the neighbour.
     for seconds in (0.2, 60.0):
-        monkeypatch.setattr("groupwise.reward.texts.pattern.SECONDS", seconds)
+        monkeypatch.setattr("groupwise.reward.texts.answers.PATTERN_SECONDS", seconds)
         with Rewards({"r": reward}) as rewards:
             hurt = [name for name in hurt if hurts(name)]
     assert hurt == []
@@ -358,29 +318,11 @@ def test_right_answers_and_near_misses_score_as_by_the_library(task: str, gym: R
 
 
 def _near(answer: str) -> list[str]:
-    changed = [
-        answer[:-1],
-        answer[1:],
-        f"{answer}1",
-        f"({answer})",
-        f"answer: {answer}",
-        answer.lower(),
-        answer.upper(),
-        answer.replace(" ", ""),
-        "0",
-        "no",
-    ]
     matrix = [row.split() for row in answer.split("\n")]
-    return [
-        answer,
-        *changed,
-        answer.replace("1", "2", 1),
-        answer.replace("+", "-", 1),
-        answer.replace("C", "c"),
-        str(matrix),
-        str(list(answer)),
-        str(matrix[0]),
-    ]
+    shorter = [answer, answer[:-1], answer[1:], answer.replace(" ", ""), "0", "no"]
+    longer = [f"{answer}1", f"({answer})", f"answer: {answer}", str(matrix), str(list(answer)), str(matrix[0])]
+    replaced = [answer.replace(old, new, 1) for old, new in (("1", "2"), ("+", "-"), ("C", "c"))]
+    return [*shorter, *longer, *replaced, answer.lower(), answer.upper()]
 
 
 def _by_library(task: str, text: str, row: dict[str, Any]) -> float:
@@ -389,17 +331,6 @@ def _by_library(task: str, text: str, row: dict[str, Any]) -> float:
     # What the library fails on is a wrong answer here.
     except Exception:
         return 0.0
-
-
-@pytest.mark.slow
-def test_what_the_limits_of_a_member_are() -> None:
-    limited = {
-        kind: model(**READERS[kind][0]).member_limits
-        for kind, model in KINDS.items()
-        if kind in ("math_verify", "reasoning_gym")
-    }
-    assert limited == {"math_verify": MemberLimits(20.0, 1024), "reasoning_gym": MemberLimits(60.0, 1024)}
-    assert CallableReward(path="a:b").member_limits is None
 
 
 @pytest.mark.slow

@@ -1,9 +1,10 @@
-"""Where an answer stands."""
+"""Rewards of texts: the place of an answer, shapes, lengths, and values worked by hand."""
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 import reasoning_gym
@@ -78,14 +79,6 @@ def test_tags_once_each_in_order(text: str, fits: bool) -> None:
     assert Format(correct=1.0, wrong=-1.0)([""], [text]) == [1.0 if fits else -1.0]
 
 
-def test_format_what_the_prompt_wrote_counts() -> None:
-    assert Format(tags=("think",), prefilled="<think>")([""] * 2, ["a</think>", "<think>a</think>"]) == [1.0, 0.0]
-
-
-def test_pattern_matches_the_whole_completion() -> None:
-    assert Format(pattern=r"a.b")([""] * 3, ["a\nb", "aab", "a b!"]) == [1.0, 1.0, 0.0]
-
-
 @pytest.mark.parametrize(
     "tree", [{"tags": ["a"], "pattern": "b"}, {"tags": []}, {"tags": ["a", "a"]}, {"pattern": "["}]
 )
@@ -94,20 +87,48 @@ def test_contradictions_are_refused(tree: dict) -> None:
         validate(Format, {"kind": "format", **tree})
 
 
-# Exact answers: what counts as the same text.
+# Lengths, and what each costs by DAPO's equation 13 (arXiv 2503.14476) with the paper's L_max 20480 and L_cache 4096:
+# free up to 16384, then (16384 - L) / 4096, then -1.
+LENGTHS = {"num_tokens": [0, 16384, 16385, 18432, 20480, 20481]}
+COSTS = [0.0, 0.0, -1 / 4096, -0.5, -1.0, -1.0]
+ANY = Coherence(connectives=tuple("abcdef"))
+CHARACTERS = Repetition(size=1, unit="characters")
+SHORT = SoftOverlong(max_length=4, cache_length=2, column="completion_ids")
+GOLD = "Zoey is a knight, and Avery is a knave."
+VALUES: list[tuple[Any, list[str], dict[str, list[Any]], list[float | None]]] = [
+    (Format(tags=("think",), prefilled="<think>"), ["a</think>", "<think>a</think>"], {}, [1.0, 0.0]),
+    (Format(pattern="a.b"), ["a\nb", "aab", "a b!"], {}, [1.0, 1.0, 0.0]),
+    (ExactAnswer(), [" New\n York ", "nyc", "Boston", ""], {"answer": [["New York", "NYC"]] * 4}, [1.0, 1.0, 0.0, 0.0]),
+    (ExactAnswer(ignore_case=False, wrong=-1.0), ["Ab", "ab"], {"answer": ["ab", "ab"]}, [-1.0, 1.0]),
+    # An answer that is not found is wrong also where the empty text is expected.
+    (ExactAnswer(extract=Extract(tag="a")), ["", "<a></a>"], {"answer": ["", ""]}, [0.0, 1.0]),
+    (ExactAnswer(), ["None", "x", "4"], {"answer": [None, None, 4]}, [None, None, 1.0]),
+    # Source 003: each connective counts once, and all together at most 1.
+    (Coherence(), ["无", "因为A，因为B", "因为A，所以B", "因为A，所以B。然而C，但是D"], {}, [0.0, 0.2, 0.4, 0.8]),
+    (ANY, ["abcde", "abcdef"], {}, [1.0, 1.0]),
+    (Coherence(connectives=("because",), each=0.5), ["because"], {}, [0.5]),
+    # Source 003: 1 - |40 - 50| / 50, 1 - 0, 1 - |75 - 50| / 50, and 0 from a hundred words on.
+    (Length(), ["w " * count for count in (40, 50, 75, 100, 130)], {}, [0.8, 1.0, 0.5, 0.0, 0.0]),
+    (Length(target=4, unit="characters"), ["你好世界", "你好"], {}, [1.0, 0.5]),
+    (Length(target=4), ["你好世界"], {}, [0.25]),
+    # "a b c a b c": four trigrams, three of them different: -(1 - 3/4).
+    (Repetition(), ["a b c a b c", "a b c d", "A B C a b c", "", "a a"], {}, [-0.25, 0.0, -0.25, 0.0, 0.0]),
+    (Repetition(size=1, penalty=2.0), ["no " * 100], {}, [-1.98]),
+    (CHARACTERS, ["好好 学"], {}, [-1 / 3]),
+    (SoftOverlong(max_length=20480), [""] * 6, LENGTHS, COSTS),
+    (SoftOverlong(), [""] * 6, LENGTHS | {"max_new_tokens": [20480] * 6}, COSTS),
+    (SoftOverlong(), [""] * 2, {"num_tokens": [9, 5], "max_new_tokens": [10, 5]}, [-0.5, -1.0]),
+    (SHORT, ["x"] * 2, {"completion_ids": [[5, 6, 7], [5]]}, [-0.5, 0.0]),
+    (SoftOverlong(max_length=4, cache_length=2, column=None), ["a b c"], {}, [-0.5]),
+    (KnightsAndKnaves(prefilled="<think>"), [f"hm</think><answer>{GOLD}</answer>"], {"answer": [GOLD]}, [3.0]),
+]
 
 
-def test_case_and_spaces_do_not_matter_and_several_answers_may_be_right() -> None:
-    texts = [" New\n York ", "nyc", "Boston", ""]
-    assert ExactAnswer()([""] * 4, texts, answer=[["New York", "NYC"]] * 4) == [1.0, 1.0, 0.0, 0.0]
-
-
-def test_case_matters_when_asked() -> None:
-    assert ExactAnswer(ignore_case=False, wrong=-1.0)([""] * 2, ["Ab", "ab"], answer=["ab", "ab"]) == [-1.0, 1.0]
-
-
-def test_an_answer_that_is_not_found_is_wrong_also_where_the_empty_text_is_expected() -> None:
-    assert ExactAnswer(extract=Extract(tag="a"))([""] * 2, ["", "<a></a>"], answer=["", ""]) == [0.0, 1.0]
+@pytest.mark.parametrize(("reward", "texts", "columns", "expected"), VALUES)
+def test_values_worked_by_hand(
+    reward: Any, texts: list[str], columns: dict[str, list[Any]], expected: list[float | None]
+) -> None:
+    assert reward([""] * len(texts), texts, **columns) == pytest.approx(expected)
 
 
 def test_the_column_can_have_another_name_and_numbers_are_texts() -> None:
@@ -116,99 +137,12 @@ def test_the_column_can_have_another_name_and_numbers_are_texts() -> None:
     assert reward([""], [[{"role": "assistant", "content": "12"}]], solution=[12], answer=["x"]) == [1.0]
 
 
-def test_a_row_without_an_answer_has_no_reward_even_for_the_word_none() -> None:
-    assert ExactAnswer()([""] * 3, ["None", "x", "4"], answer=[None, None, 4]) == [None, None, 1.0]
-
-
-# Source 003's coherence reward.
-
-
-def test_each_connective_counts_once() -> None:
-    texts = ["无", "因为A，因为B", "因为A，所以B", "因为A，所以B。然而C，但是D"]
-    assert Coherence()([""] * 4, texts) == pytest.approx([0.0, 0.2, 0.4, 0.8])
-
-
-def test_at_most_one() -> None:
-    reward = Coherence(connectives=("a", "b", "c", "d", "e", "f"))
-    assert reward([""] * 2, ["abcde", "abcdef"]) == pytest.approx([1.0, 1.0])
-
-
-def test_connectives_of_another_language() -> None:
-    assert Coherence(connectives=("because",), each=0.5)([""], ["because"]) == [0.5]
-
-
-# Source 003's length reward.
-
-
-def test_default_target_is_fifty_words() -> None:
-    # 1 - |40 - 50| / 50, 1 - 0, 1 - |75 - 50| / 50, and 0 from a hundred words on.
-    texts = ["w " * 40, "w " * 50, "w " * 75, "w " * 100, "w " * 130]
-    assert Length()([""] * 5, texts) == pytest.approx([0.8, 1.0, 0.5, 0.0, 0.0])
-
-
-def test_characters_for_text_without_spaces() -> None:
-    assert Length(target=4, unit="characters")([""] * 2, ["你好世界", "你好"]) == [1.0, 0.5]
-    assert Length(target=4)([""], ["你好世界"]) == [0.25]
-
-
-# Repeated n-grams.
-
-
-def test_share_of_repeated_trigrams() -> None:
-    # "a b c a b c": four trigrams, abc bca cab abc, three different: -(1 - 3/4).
-    assert Repetition()([""] * 3, ["a b c a b c", "a b c d", "A B C a b c"]) == pytest.approx([-0.25, 0.0, -0.25])
-
-
-def test_a_loop_costs_nearly_the_whole_penalty() -> None:
-    assert Repetition(size=1, penalty=2.0)([""], ["no " * 100]) == pytest.approx([-1.98])
-
-
-def test_shorter_than_one_gram_is_free() -> None:
-    assert Repetition()([""] * 2, ["", "a a"]) == [0.0, 0.0]
-
-
-def test_characters() -> None:
-    assert Repetition(size=1, unit="characters")([""], ["好好 学"]) == pytest.approx([-1 / 3])
-
-
-# DAPO's soft overlong punishment, equation 13 of arXiv 2503.14476, worked by hand.
-
-
-def test_three_stretches_with_the_papers_numbers() -> None:
-    # L_max 20480, L_cache 4096: free up to 16384, then (16384 - L) / 4096, then -1.
-    lengths = [0, 16384, 16385, 18432, 20480, 20481]
-    expected = pytest.approx([0.0, 0.0, -1 / 4096, -0.5, -1.0, -1.0])
-    assert SoftOverlong(max_length=20480)([""] * 6, [""] * 6, num_tokens=lengths) == expected
-    assert SoftOverlong()([""] * 6, [""] * 6, num_tokens=lengths, max_new_tokens=[20480] * 6) == expected
-
-
-def test_the_limit_is_that_of_the_run() -> None:
-    columns = {"num_tokens": [8, 9, 10, 5], "max_new_tokens": [10, 10, 10, 5]}
-    assert SoftOverlong()([""] * 4, [""] * 4, **columns) == pytest.approx([0.0, -0.5, -1.0, -1.0])
-
-
-def test_token_ids_count_as_their_number() -> None:
-    reward = SoftOverlong(max_length=4, cache_length=2, column="completion_ids")
-    assert reward([""] * 2, ["x"] * 2, completion_ids=[[5, 6, 7], [5]]) == [-0.5, 0.0]
-
-
-def test_words_only_when_asked() -> None:
-    assert SoftOverlong(max_length=4, cache_length=2, column=None)([""], ["a b c"]) == [-0.5]
-    with pytest.raises(
-        RewardError, match="reward 'long' needs the column 'num_tokens', which the data lacks; columns: answer"
-    ):
-        score({"long": SoftOverlong(max_length=9)}, ["?"], ["a"], {"answer": [1]})
-
-
 def test_a_cache_longer_than_the_limit_is_refused() -> None:
     with pytest.raises(ConfigError, match="cache_length = 5 is longer than max_length = 4"):
         validate(SoftOverlong, {"kind": "soft_overlong", "max_length": 4, "cache_length": 5})
 
 
 # Format and answer of Knights and Knaves, also on puzzles as reasoning-gym makes them.
-
-
-GOLD = "Zoey is a knight, and Avery is a knave."
 
 
 def wrapped(answer: str) -> str:
@@ -236,12 +170,6 @@ def wrapped(answer: str) -> str:
 )
 def test_format_one_answer_two(text: str, value: float) -> None:
     assert KnightsAndKnaves()([""], [text], answer=[GOLD]) == [value]
-
-
-def test_knights_and_knaves_what_the_prompt_wrote_counts() -> None:
-    assert KnightsAndKnaves(prefilled="<think>")([""], ["hm</think><answer>" + GOLD + "</answer>"], answer=[GOLD]) == [
-        3.0
-    ]
 
 
 def test_every_puzzle_of_reasoning_gym_can_be_answered_right_and_wrong() -> None:

@@ -54,26 +54,20 @@ __all__ = [
     "trained_on",
 ]
 
-_PLACES = {
-    "Judge": "groupwise.reward.models.judge",
-    "RewardModel": "groupwise.reward.models.reward_model",
-    "WinRate": "groupwise.reward.models.judge",
-    "UnitTests": "groupwise.reward.programs.unit_tests",
-    "Coherence": "groupwise.reward.texts.style",
-    "ExactAnswer": "groupwise.reward.texts.answers",
-    "Extract": "groupwise.reward.texts.answers",
-    "Format": "groupwise.reward.texts.style",
-    "KnightsAndKnaves": "groupwise.reward.texts.knights_and_knaves",
-    "Length": "groupwise.reward.texts.style",
-    "MathVerify": "groupwise.reward.texts.math_verify",
-    "NumericAnswer": "groupwise.reward.texts.answers",
-    "ReasoningGym": "groupwise.reward.texts.reasoning_gym",
-    "Repetition": "groupwise.reward.texts.style",
-    "SoftOverlong": "groupwise.reward.texts.style",
+_MODULES = {
+    "models.judge": ("Judge", "WinRate"),
+    "models.reward_model": ("RewardModel",),
+    "programs.unit_tests": ("UnitTests",),
+    "texts.answers": ("ExactAnswer", "Extract", "NumericAnswer"),
+    "texts.knights_and_knaves": ("KnightsAndKnaves",),
+    "texts.math_verify": ("MathVerify",),
+    "texts.reasoning_gym": ("ReasoningGym",),
+    "texts.style": ("Coherence", "Format", "Length", "Repetition", "SoftOverlong"),
 }
 
 
 def __getattr__(name: str) -> Any:
-    if name in _PLACES:
-        return getattr(import_module(_PLACES[name]), name)
+    for module, names in _MODULES.items():
+        if name in names:
+            return getattr(import_module(f"groupwise.reward.{module}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

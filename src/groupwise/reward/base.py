@@ -44,8 +44,8 @@ class Follows(Protocol):
     """An opened reward that changes with the batches that training has seen. Its memory is explicit, JSON-able and part
     of every checkpoint.
 
-    What it follows are the fields of a whole batch of rollouts, of all processes, given once after the batch was
-    rewarded: a batch is rewarded by what came before it, the same on every process.
+    `follow` is called once a batch, after the batch was rewarded, with the fields of all processes: a batch is rewarded
+    by the memory of earlier batches, which is the same on every process.
     """
 
     def memory(self) -> dict[str, Any]:
@@ -78,7 +78,7 @@ class Noted:
     Args:
         value: the reward, or None where there is none.
         event: a short name to count by, such as `judge_unparsable`.
-        detail: what a reader wants to see once.
+        detail: an explanation, which is shown once.
 
     Example:
         >>> Noted(None, "judge_failed", "503 three times").event
@@ -107,7 +107,7 @@ class MemberLimits:
         seconds: for one member; it is tried with a tenth of that first, so that slow ones do not keep the others
             waiting.
         memory_mb: mebibytes beyond what the process has before it begins.
-        wrong: what a member earns that goes beyond either.
+        wrong: the reward of a member that exceeds either.
     """
 
     seconds: float

@@ -123,15 +123,13 @@ class ParsedText(str):
         ('<think>so</think>4', '4')
     """
 
-    __slots__ = ("message",)
-
-    def __new__(cls, text: str, message: Message) -> ParsedText:
-        """Makes the text."""
-        made = super().__new__(cls, text)
-        made.message = message
-        return made
-
     message: Message
+
+    def __new__(cls, text: str, message: Message | None = None) -> ParsedText:
+        """Makes the text; copying gives the message afterwards."""
+        made = super().__new__(cls, text)
+        made.message = message or {}
+        return made
 
 
 @final
@@ -224,8 +222,7 @@ def shape_advice(error: str, completions: Sequence[Any]) -> str:
     )
 
 
-# What the doctor wants to know of a completion beside its reward: whether another member is the same, and how much of
-# it repeats itself.
+# The doctor asks whether another member wrote the same, and how much of a completion repeats itself.
 
 
 @final

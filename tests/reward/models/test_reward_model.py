@@ -95,19 +95,6 @@ def test_a_tokenizer_without_padding_and_a_classifier_of_several_labels(tmp_path
         Rewards({"rm": RewardModel(path=folder, label=3)})
 
 
-def test_no_model_there(tmp_path: Path) -> None:
-    with pytest.raises(
-        RewardError, match=r"reward 'rm': reward_model cannot be loaded from path = .*write a folder with config.json"
-    ):
-        Rewards({"rm": RewardModel(path=str(tmp_path / "nothing"))})
-
-
-def test_no_gradient_is_kept(folder: str) -> None:
-    loaded = RewardModel(path=folder).open()
-    assert not any(parameter.requires_grad for parameter in loaded.model.parameters())  # type: ignore[attr-defined]
-    assert not loaded.model.training  # type: ignore[attr-defined]
-
-
 @pytest.mark.parametrize("output", ["logit", "probability"])
 def test_a_model_that_gives_infinity_is_named(folder: str, output: Any) -> None:
     """The sigmoid of infinity is 1."""

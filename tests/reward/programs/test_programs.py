@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-import subprocess
-import sys
 import tempfile
 import time
 from pathlib import Path
@@ -65,9 +63,8 @@ TRICKS = [
 ]
 
 
-@pytest.mark.parametrize("process", ["apart", "shared"])
-def test_cheap_tricks_do_not_pass(process: str) -> None:
-    given = scores(TRICKS, [["assert add(1, 2) == 3"]] * len(TRICKS), process=process)
+def test_cheap_tricks_do_not_pass_in_the_shared_process() -> None:
+    given = scores(TRICKS, [["assert add(1, 2) == 3"]] * len(TRICKS), process="shared")
     assert dict(zip(TRICKS, given, strict=True)) == dict.fromkeys(TRICKS, 0.0)
 
 
@@ -82,14 +79,6 @@ def test_in_the_programs_own_process_a_test_may_do_all_and_so_may_the_program() 
     assert scores([vector], tests, process="shared") == pytest.approx([2 / 3])
     equal_to_all = "class E:\n    def __eq__(self, other): return True\ndef add(a, b): return E()"
     assert [scores([equal_to_all], [TESTS], process=process) for process in ("apart", "shared")] == [[0.0], [1.0]]
-
-
-def test_tests_are_in_no_file_that_the_program_could_read() -> None:
-    program = (
-        "import os\nseen = ''.join(open(name).read() for name in os.listdir('.'))\ndef found(): return 'hid' + 'den' in"
-        " seen"
-    )
-    assert scores([program], [["assert not found()  # hidden"]]) == [1.0]
 
 
 def test_input_and_output() -> None:
@@ -130,7 +119,7 @@ def test_data_without_tests_are_an_error(tests: Any) -> None:
 
 def test_a_machine_without_a_wall_is_said_or_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        machine_wall, "standing", lambda: Wall("none", filtered=False, refused="bwrap: Operation not permitted")
+        machine_wall, "best_wall", lambda: Wall("none", filtered=False, refused="bwrap: Operation not permitted")
     )
     with pytest.raises(RewardError, match=r'network = "deny" cannot be kept'):
         Rewards({"code": UnitTests(network="deny")})
@@ -158,11 +147,6 @@ def test_a_fault_of_the_sandbox_is_a_wrong_answer_with_an_event(monkeypatch: pyt
     assert [(event.name, event.member, event.detail) for event in table.events] == [
         ("program_not_examined", 0, "RecursionError: a bug of ours")
     ]
-
-
-def test_memory_is_limited() -> None:
-    assert scores(["x = bytearray(2**26)"], [["assert True"]], memory_mb=64) == [0.0]
-    assert scores(["x = bytearray(2**26)"], [["assert True"]], memory_mb=256) == [1.0]
 
 
 def test_a_system_on_which_no_program_runs_is_refused_when_opened(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -195,7 +179,6 @@ def until(true: object) -> None:
 
 
 MARKER = str(10**9 + os.getpid())
-SLEEPS = f"import os\nif os.fork() == 0: LEAVE; os.execlp('sleep', 'sleep', '{MARKER}')\nprint('begun', flush=True)\n"
 
 
 def test_status_output_and_input() -> None:
@@ -204,28 +187,11 @@ def test_status_output_and_input() -> None:
     assert done.errors == "aside\n"
 
 
-def test_processor_time() -> None:
-    done = run("while True: pass", Limits(cpu_seconds=1, wall_seconds=600))
-    assert done.status != 0
-    assert not done.timed_out
-
-
-def test_wall_time() -> None:
-    done = run("import time; time.sleep(600)", Limits(wall_seconds=0.5))
-    assert (done.timed_out, done.output) == (True, "")
-
-
 def test_memory() -> None:
     done = run("x = bytearray(400 * 2**20)", Limits(memory_mb=200))
     assert done.status == 1
     assert "MemoryError" in done.errors
     assert run("x = bytearray(40 * 2**20)", Limits(memory_mb=200)).status == 0
-
-
-def test_output() -> None:
-    done = run("while True: print('spam' * 1000)", Limits(output_mb=1))
-    assert done.status != 0
-    assert len(done.output) <= 2**20
 
 
 def test_environment_holds_no_secrets(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -237,7 +203,7 @@ def test_environment_holds_no_secrets(monkeypatch: pytest.MonkeyPatch) -> None:
     assert done.output == "None True\n"
 
 
-@pytest.mark.skipif(not machine_wall.standing().denies_network, reason="this system takes the network from nobody")
+@pytest.mark.skipif(not machine_wall.best_wall().denies_network, reason="this system takes the network from nobody")
 def test_network() -> None:
     import socket
 
@@ -248,10 +214,9 @@ def test_network() -> None:
 
 
 @pytest.mark.skipif(
-    not machine_wall.standing().bounded, reason="only a control group counts the processes of root's programs"
+    not machine_wall.best_wall().bounded, reason="only a control group counts the processes of root's programs"
 )
-@pytest.mark.parametrize("network", [False, True])
-def test_number_of_processes(network: bool) -> None:
+def test_number_of_processes() -> None:
     program = """
 import os, signal
 try:
@@ -262,36 +227,8 @@ try:
 except OSError as error:
     print(number, type(error).__name__)
 """
-    for _ in range(2):
-        # Counted for each program by itself.
-        number, error = run(program, Limits(num_processes=16, network=network, wall_seconds=60.0)).output.split()
-        assert (int(number) in range(10, 16), error) == (True, "BlockingIOError")
-
-
-@pytest.mark.parametrize("leave", ["pass", "os.setsid()"])
-def test_children_end_with_it(leave: str) -> None:
-    assert run(SLEEPS.replace("LEAVE", leave)).output == "begun\n"
-    assert not alive(MARKER)
-
-
-def test_a_program_that_leaves_its_group_is_ended_all_the_same() -> None:
-    program = (
-        "import os\nif os.fork(): os._exit(0)\nos.setsid(); print('left', flush=True); os.execlp('sleep', 'sleep',"
-        f" '{MARKER}')"
-    )
-    assert run(program).output in ("left\n", "")
-    assert not alive(MARKER)
-
-
-def test_a_program_ends_also_where_the_caller_was_killed() -> None:
-    caller = (
-        "import asyncio; from groupwise.reward.programs.sandbox import *\n"
-        f"asyncio.run(run_limited(['sleep', '{MARKER}'], Limits(wall_seconds=600.0)))"
-    )
-    with subprocess.Popen([sys.executable, "-c", caller]) as parent:
-        until(lambda: alive(MARKER))
-        parent.kill()
-    until(lambda: not alive(MARKER))
+    number, error = run(program, Limits(num_processes=16, wall_seconds=60.0)).output.split()
+    assert (int(number) in range(10, 16), error) == (True, "BlockingIOError")
 
 
 def test_cancelling_kills() -> None:
@@ -315,5 +252,5 @@ def test_a_program_that_does_not_exist_fails() -> None:
 
 def test_a_wall_that_cannot_be_built_is_no_answer_of_the_program(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(machine_wall.bubblewrap, "executable", lambda: "false")
-    monkeypatch.setattr(machine_wall, "standing", lambda: machine_wall.Wall("bubblewrap"))
+    monkeypatch.setattr(machine_wall, "best_wall", lambda: machine_wall.Wall("bubblewrap"))
     assert run("print(1)").refused == "the wall ended without a word"

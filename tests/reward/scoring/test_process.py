@@ -30,14 +30,10 @@ def own_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
                     Path(__file__).with_suffix(".held").touch()
                     ctypes.PyDLL(None).sleep(3600)
                 return [1.0 for _ in completions]
-            def floods(completions):
-                os.write(1, b"x" * 5_000_000)
-                print("y" * 5_000_000, file=sys.stderr, flush=True)
-                return [1.0 for _ in completions]
             def secrets(completions):
                 return [float(os.environ.get("MY_SECRET_KEY", "0")) for _ in completions]
             def prints(completions):
-                print("noise")
+                print("noise", flush=True)
                 return [1.0 for _ in completions]
             def fails(completions):
                 for text in completions:
@@ -70,19 +66,10 @@ def test_a_reward_that_holds_the_interpreter_is_killed_and_the_next_batch_works(
 
 
 @pytest.mark.usefixtures("own_module")
-def test_prints_of_a_reward_are_passed_on_and_bounded(capfd: pytest.CaptureFixture[str]) -> None:
-    with Rewards({"r": own("prints"), "flood": own("floods")}) as rewards:
-        assert rewards.score(["?"], ["a"]).values == {"r": [1.0], "flood": [1.0]}
-        printed: list[str] = []
-
-        def has_both() -> bool:
-            printed.append(capfd.readouterr().err)
-            return "noise" in "".join(printed) and "left out" in "".join(printed)
-
-        until(has_both)
-    said = "".join(printed)
-    assert "printed more than 65,536 bytes during a batch; the rest is left out" in said
-    assert len(said) < 70_000
+def test_prints_of_a_reward_are_passed_on_and_are_no_answers(capfd: pytest.CaptureFixture[str]) -> None:
+    with Rewards({"r": own("prints")}) as rewards:
+        assert rewards.score(["?"], ["a"]).values == {"r": [1.0]}
+    assert capfd.readouterr().err == "noise\n"
 
 
 @pytest.mark.usefixtures("own_module")
@@ -130,11 +117,6 @@ def test_what_cannot_be_sent_is_said() -> None:
 
 def test_columns_that_it_does_not_read_are_not_sent() -> None:
     assert score({"r": MathVerify()}, ["?"], ["1"], {"answer": ["1"], "image": [object()]}).values["r"] == [1.0]
-
-
-def test_a_reward_that_cannot_be_opened_there() -> None:
-    with pytest.raises(RewardError, match=r"reward 'r': .*no_such_module"):
-        Rewards({"r": CallableReward(path="no_such_module:f", isolation="process")})
 
 
 def alive(process: int) -> bool:
@@ -204,11 +186,3 @@ def test_an_interruption_is_heard_while_an_endless_answer_is_scored(number: sign
         assert running.stdout.readline() == "scoring\n"
         running.send_signal(number)
         assert running.wait(60) != 0
-
-
-def test_closing_ends_the_process() -> None:
-    reward = ProcessReward(Format(isolation="process"))
-    process = reward._process
-    assert process is not None
-    reward.close()
-    assert process.poll() is not None

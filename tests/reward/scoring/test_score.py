@@ -31,7 +31,6 @@ from groupwise.reward import (
     score,
     trained_on,
 )
-from groupwise.reward.scoring.score import Judged
 from groupwise.reward.scoring.table import arguments_for, checked_values, needed_columns
 
 PROMPTS = ["alpha question", "beta question"]
@@ -165,16 +164,6 @@ def test_a_reward_that_ends_the_interpreter_only_raises() -> None:
         score({"quits": lambda completions: sys.exit(3)}, PROMPTS, TEXTS)
 
 
-@pytest.mark.parametrize("bad", [float("nan"), float("inf"), "good"])
-def test_a_value_that_is_no_reward_is_an_error_even_where_exceptions_are_not(bad: object) -> None:
-    def odd(completions: list[str]) -> list[object]:
-        return [0.0, bad]
-
-    odd.on_error = "missing"  # type: ignore[attr-defined]
-    with pytest.raises(RewardError, match=r"reward 'odd' gave .* for member 1 \(prompt: 'beta question'\)"):
-        score({"odd": odd}, PROMPTS, TEXTS)
-
-
 class Hanging:
     """Really hangs on the batches it is told to."""
 
@@ -198,33 +187,6 @@ def test_a_reward_that_hangs_is_missing_and_counted_and_the_run_goes_on() -> Non
         assert (event.name, event.reward, event.count, event.member) == ("timeout", "hangs", 2, None)
         rewards._rewards["hangs"].timeout_seconds = 60.0
         assert rewards.score(PROMPTS, TEXTS).values["hangs"] == [1.0, 1.0]
-
-
-def test_time_is_counted_from_the_start_for_all_at_once() -> None:
-    begun = threading.Semaphore(0)
-
-    class Late:
-        timeout_seconds = 2.0
-
-        def __call__(self, completions: list[str]) -> list[float]:
-            begun.release()
-            time.sleep(3600)
-            return [1.0, 1.0]
-
-    began = time.monotonic()
-    table = score({str(name): Late() for name in range(60)}, PROMPTS, TEXTS)
-    assert table.total() == [None, None]
-    assert all(begun.acquire(timeout=60) for _ in range(60))
-    assert time.monotonic() - began < 100, "one after the other they would take 120 s"
-
-
-def test_a_timeout_says_what_helps() -> None:
-    event = score({"hangs": Hanging(True)}, PROMPTS, TEXTS).events[0]
-    assert (
-        event.detail
-        == 'longer than 0.2 s for a batch of 2; raise its timeout_seconds, or write isolation = "process" so that what'
-        " hangs is killed"
-    )
 
 
 def test_async_ones_that_hang_are_cancelled_or_left() -> None:
@@ -288,7 +250,7 @@ def test_judges_only_where_asked_for() -> None:
     assert table.total() == [0.5, 1.0]
 
 
-# What a reward may return and what it may not.
+# Allowed and refused return values.
 
 
 VALUES_PROMPTS = ["first prompt", "second prompt"]
@@ -360,9 +322,6 @@ def test_missing_ones_are_counted_and_remarks_kept() -> None:
     ]
 
 
-# The thread that calls rewards.
-
-
 # Which columns a reward needs and is given.
 
 
@@ -378,27 +337,6 @@ def test_what_a_partial_holds_wins_over_a_column() -> None:
         "word": "mine",
         "x": [1],
     }
-
-
-# The role of a judge.
-
-
-def test_a_configured_reward_stays_one_and_reads_back() -> None:
-    reward = as_judge(Length(target=3))
-    assert isinstance(reward, Length)
-    assert reward == Length.model_validate_json(reward.model_dump_json())
-    assert reward.role == "judge"
-
-
-def test_a_function_keeps_its_needs_and_limits() -> None:
-    def reward(completions: list[str], answer: list[str]) -> list[float]:
-        return [float(text == gold) for text, gold in zip(completions, answer, strict=True)]
-
-    reward.timeout_seconds = 3.0  # type: ignore[attr-defined]
-    judge = as_judge(reward)
-    assert isinstance(judge, Judged)
-    assert (judge.needs, judge.timeout_seconds, judge.weight) == (("answer",), 3.0, 0.0)
-    assert judge(prompts=["?"], completions=["a"], answer=["a"], level=[1]) == [1.0]
 
 
 # Weighted sums with missing rewards, worked by hand.
@@ -424,12 +362,6 @@ def test_a_reward_of_weight_zero_is_logged_and_does_not_make_a_member_scorable()
     table = RewardTable({"a": [1.0, None], "logged": [5.0, 5.0]}, {"logged": 0.0})
     assert table.total() == [1.0, None]
     assert table.metrics()["rewards/logged/mean"] == 5.0
-
-
-def test_a_complete_member_is_the_plain_sum_to_the_last_bit() -> None:
-    values = {f"r{index}": [0.1 * index] for index in range(1, 8)}
-    weights = dict.fromkeys(values, 0.3)
-    assert RewardTable(values, weights).total() == RewardTable(values, weights).total(partial="sum")
 
 
 def test_the_objective_forms_the_same_sum() -> None:

@@ -213,7 +213,7 @@ def test_what_this_machine_refuses_a_reward_is_kept_with_every_start(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
-        machine_wall, "standing", lambda: Wall("none", filtered=False, refused="clone: Operation not permitted")
+        machine_wall, "best_wall", lambda: Wall("none", filtered=False, refused="clone: Operation not permitted")
     )
 
     class Tested(ToyDomain):

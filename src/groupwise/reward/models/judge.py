@@ -17,8 +17,7 @@ from groupwise.reward.base import Noted, Reward, RewardError, RewardFunction, Va
 from groupwise.reward.callable import ENTRY_POINTS
 from groupwise.reward.completions import Text, completion_text, excerpt, prompt_text
 from groupwise.reward.scoring.table import as_number
-from groupwise.reward.texts.answers import compiled, whole_number
-from groupwise.reward.texts.pattern import SlowPattern, last
+from groupwise.reward.texts.answers import SlowPattern, check_pattern, last_match, whole_number
 
 TEMPLATE = """You grade an answer to a question. Judge only whether it is right, complete and clear.
 
@@ -83,7 +82,7 @@ class Judge(Reward):
     """Requests under way at once."""
     timeout_seconds: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = 600.0
 
-    _compiles = field_validator("pattern")(compiled)
+    _compiles = field_validator("pattern")(check_pattern)
 
     @field_validator("address")
     @classmethod
@@ -179,7 +178,7 @@ class Judge(Reward):
 
     def _number(self, verdict: str) -> Value:
         try:
-            match = last(self.pattern, verdict)
+            match = last_match(self.pattern, verdict)
         except SlowPattern:
             match = None
         text = "" if match is None else match[1] or ""

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import Any, final
 
 from groupwise.reward.wall import bubblewrap, cgroup, machine_wall, usage
-from groupwise.reward.wall.limits import Limits
+from groupwise.reward.wall.machine_wall import Limits
 from groupwise.reward.wall.readable_paths import python
 
 __all__ = ["Finished", "Limits", "python", "run_limited"]
@@ -60,7 +60,7 @@ async def run_limited(
     that is being removed.
 
     It sees an environment without the parent's variables (no keys), the system's and Python's files to read, and a
-    folder of its own, which is its working, home and temporary directory. `machine_wall.standing()` describes
+    folder of its own, which is its working, home and temporary directory. `machine_wall.best_wall()` describes
     the wall on this machine.
 
     Args:
@@ -94,7 +94,7 @@ async def run_limited(
         group = cgroup.make((limits.memory_mb or 2**20) + limits.disk_mb, limits.num_processes + 1)
         if group is not None:
             stack.callback(group.remove)
-        with machine_wall.behind(command, limits, files, readable, status.fileno(), group) as (walled, descriptors):
+        with machine_wall.wrap(command, limits, files, readable, status.fileno(), group) as (walled, descriptors):
             process = subprocess.Popen(
                 walled,
                 pass_fds=[*passed, *descriptors],
@@ -128,7 +128,7 @@ async def run_limited(
 
 
 def _ended(status: str) -> dict[str, Any]:
-    """Returns the last thing that the wall said about the program."""
+    """Returns the last report of the wall about the program."""
     lines = status.splitlines()
     return json.loads(lines[-1]) if lines else {}
 
@@ -180,9 +180,9 @@ def _passed(process: int, limits: Limits, group: cgroup.Cgroup | None) -> str:
 
 
 async def _end(process: subprocess.Popen[bytes]) -> None:
-    """Ends a program whose wall still stands, and waits for the end of its last process."""
+    """Kills a program behind its wall, and waits for the end of its last process."""
     while process.poll() is None:
-        if machine_wall.standing().kind == "bubblewrap":
+        if machine_wall.best_wall().kind == "bubblewrap":
             # bubblewrap ends when its first child has, and that with all other processes. Ended itself, it would wait
             # for none of them; before it has a child, it soon will have one.
             for first in usage.descendants(process.pid, 1)[:1]:

@@ -148,15 +148,15 @@ class UnitTests(Reward):
     @property
     def remarks(self) -> list[str]:
         """The parts of the wall that this machine does not allow."""
-        missing = machine_wall.standing().missing
+        missing = machine_wall.best_wall().missing
         return [missing] if missing else []
 
     def open(self) -> UnitTests:
         """Returns the function that scores; refuses a machine on which no program can run, or none behind the required
         wall.
         """
-        wall = machine_wall.standing()
-        if self.wall == "required" and not wall.stands:
+        wall = machine_wall.best_wall()
+        if self.wall == "required" and not wall.is_safe:
             raise RewardError(
                 f'unit_tests: wall = "required", and this machine refuses it ({wall.refused}); allow user namespaces'
                 " (sysctl user.max_user_namespaces, kernel.apparmor_restrict_unprivileged_userns = 0, a container's"

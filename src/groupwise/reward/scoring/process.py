@@ -1,5 +1,5 @@
-"""Where a reward runs: in a thread, in the event loop of all asynchronous rewards, or in a process of its own, which
-can be killed when it hangs and started again.
+"""Runs rewards: in threads, with one event loop for all asynchronous rewards, or in processes of their own, which can
+be killed when they hang and started again.
 """
 
 from __future__ import annotations
@@ -16,64 +16,19 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, final
 
 from groupwise.reward.base import Noted, Reward, RewardError
 from groupwise.reward.completions import Text
 from groupwise.reward.scoring.table import TRAINER_ARGUMENTS
-from groupwise.reward.wall.limits import Limits
-from groupwise.reward.wall.machine_wall import behind
+from groupwise.reward.wall import machine_wall
+from groupwise.reward.wall.machine_wall import Limits
 from groupwise.reward.wall.readable_paths import python
 
-_LIMIT = 1 << 16
-
-
-@final
-class Printed:
-    """Passes the bytes of a pipe on to standard error, up to a limit a batch, and reports once that the remaining bytes
-    were left out.
-
-    Args:
-        reader: the pipe's end; it is closed when nobody can write there any more.
-        limit: bytes a batch.
-    """
-
-    def __init__(self, reader: int, limit: int = _LIMIT) -> None:
-        self.reader, self.limit, self._left = reader, limit, limit
-        threading.Thread(target=self._pass_on, name="printed-by-reward", daemon=True).start()
-
-    def begin(self) -> None:
-        """Allows the whole limit again, for the next batch."""
-        self._left = self.limit
-
-    def _pass_on(self) -> None:
-        while chunk := os.read(self.reader, _LIMIT):
-            left = self._left
-            # The number is below zero after the report that bytes were left out.
-            self._left = left - len(chunk)
-            if left >= 0:
-                _print(chunk[:left])
-            if self._left < 0 <= left:
-                _print(
-                    f"\n(a reward's process printed more than {self.limit:,} bytes during a batch; the rest is left"
-                    " out)\n".encode()
-                )
-        os.close(self.reader)
-
-
-def _print(text: bytes) -> None:
-    try:
-        while text:
-            text = text[os.write(2, text) :]
-    # A closed standard error is no failure of the reward.
-    except OSError:
-        pass
-
-
-_SERVED = "groupwise.reward.scoring.process_main"
-# Of a member, not of the process: that one forks all members and evaluates none.
+_START = "import sys; sys.path[:0] = {paths!r}; from groupwise.reward.scoring.process_main import main; main()"
+# The limits are those of a member: this process forks all members and evaluates none.
 _UNLIMITED = Limits(cpu_seconds=None, memory_mb=None, wall_seconds=None)
 
 
@@ -97,15 +52,13 @@ class ProcessReward:
     def __init__(self, reward: Reward) -> None:
         self.needs = reward.needs
         self._reward = reward
-        self._lock = threading.Lock()
         self._process: subprocess.Popen[str] | None = None
         self._begin()
 
     def __call__(self, prompts: Sequence[Text], completions: Sequence[Text], **columns: Sequence[Any]) -> list[Any]:
         trainer: dict[str, Any] = {name: columns[name] for name in TRAINER_ARGUMENTS if name in columns}
-        columns = {name: values for name, values in columns.items() if name not in trainer}
-        if (reads := self._reward.reads) is not None:
-            columns = {name: columns[name] for name in reads if name in columns}
+        reads = columns.keys() - trainer if self._reward.reads is None else self._reward.reads
+        columns = {name: values for name, values in columns.items() if name in reads}
         state = trainer["trainer_state"].table() if "trainer_state" in trainer else None
         try:
             line = json.dumps({"prompts": prompts, "completions": completions, "columns": columns, "state": state})
@@ -113,20 +66,18 @@ class ProcessReward:
             raise RewardError(
                 f'the columns cannot be sent to another process: {error}; write isolation = "thread"'
             ) from error
-        process = self._process or self._begin()
-        answer = self._exchange(process, line)
-        if logged := answer.get("logged"):
-            for name, values in logged["metrics"].items():
-                for value in values:
-                    trainer["log_metric"](name, value)
-            for column, entries in logged["columns"].items():
-                trainer["log_extra"](column, entries)
+        answer = self._exchange(self._process or self._begin(), line)
+        logged = answer.get("logged", {"metrics": {}, "columns": {}})
+        for name, values in logged["metrics"].items():
+            for value in values:
+                trainer["log_metric"](name, value)
+        for column, entries in logged["columns"].items():
+            trainer["log_extra"](column, entries)
         return [Noted(**value) if isinstance(value, dict) else value for value in answer["values"]]
 
     def cancel(self) -> None:
         """Kills the process, with whatever it started."""
-        with self._lock:
-            process, self._process = self._process, None
+        process, self._process = self._process, None
         if process is None:
             return
         if self._reward.member_limits is not None:
@@ -141,25 +92,17 @@ class ProcessReward:
     close = cancel
 
     def _begin(self) -> subprocess.Popen[str]:
-        error, printed = os.pipe()
-        pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": printed}
-        pipes |= {"text": True, "encoding": "utf-8", "start_new_session": True}
-        try:
-            if self._reward.member_limits is None:
-                # -P keeps the working directory from being searched before every library, as in the command itself.
-                command = [sys.executable, "-P", "-m", _SERVED]
-                # A path from which this process imports may have been added by hand.
-                environment = os.environ | {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
-                process = subprocess.Popen(command, env=environment, **pipes)
-            else:
-                start = f"import sys; sys.path[:0] = {_imported_from()!r}; from {_SERVED} import main; main()"
-                with behind([*python(), "-c", start], _UNLIMITED, readable=_imported_from()) as (command, passed):
-                    process = subprocess.Popen(
-                        command, pass_fds=passed, env={"PATH": os.environ.get("PATH", os.defpath)}, **pipes
-                    )
-        finally:
-            os.close(printed)
-        self._printed = Printed(error)
+        pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "start_new_session": True}
+        pipes |= {"text": True, "encoding": "utf-8"}
+        if self._reward.member_limits is None:
+            # -P keeps the working directory from being searched before every library, as in the command itself.
+            command = [sys.executable, "-P", "-c", _START.format(paths=[path for path in sys.path if path])]
+            process = subprocess.Popen(command, **pipes)
+        else:
+            paths, environment = _package_folders(), {"PATH": os.environ.get("PATH", os.defpath)}
+            command = [*python(), "-c", _START.format(paths=paths)]
+            with machine_wall.wrap(command, _UNLIMITED, readable=paths) as (walled, passed):
+                process = subprocess.Popen(walled, pass_fds=passed, env=environment, **pipes)
         self._process = process
         self._exchange(process, self._reward.model_dump_json())
         return process
@@ -168,7 +111,6 @@ class ProcessReward:
         assert process.stdin is not None
         assert process.stdout is not None
         reply = ""
-        self._printed.begin()
         with contextlib.suppress(BrokenPipeError):
             process.stdin.write(line + "\n")
             process.stdin.flush()
@@ -185,7 +127,7 @@ class ProcessReward:
         return answer
 
 
-def _imported_from() -> list[str]:
+def _package_folders() -> list[str]:
     """Returns the folders of this package and of installed ones, and no other folder from which this process imports:
     it may hold anything.
     """
@@ -193,10 +135,9 @@ def _imported_from() -> list[str]:
     return [path for path in sys.path if path == own or path.endswith("-packages")]
 
 
-# A thread that calls a reward, and that can be abandoned when the reward hangs.
-
 _SECONDS_TO_END = 2.0
 _SECONDS_TO_WAKE = 0.5
+_SECONDS_TO_ANSWER = 1.0
 
 
 @final
@@ -238,12 +179,66 @@ class Job:
 
 
 @final
+class EventLoop:
+    """An event loop in a daemon thread, which begins at its first use. One that a call blocks is replaced."""
+
+    def __init__(self) -> None:
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread: threading.Thread | None = None
+        self._lock = threading.Lock()
+
+    def start(self, awaitable: Awaitable[Any]) -> concurrent.futures.Future[Any]:
+        """Begins to await in the loop."""
+        with self._lock:
+            if self._loop is None or not self._answers(self._loop):
+                self._loop = asyncio.new_event_loop()
+                self._thread = threading.Thread(target=_run, args=(self._loop,), name="rewards-async", daemon=True)
+                self._thread.start()
+            return asyncio.run_coroutine_threadsafe(_settled(awaitable), self._loop)
+
+    def close(self) -> None:
+        """Ends the thread; calls under way are cancelled."""
+        loop, self._loop = self._loop, None
+        if loop is not None and self._thread is not None:
+            loop.call_soon_threadsafe(loop.stop)
+            self._thread.join(_SECONDS_TO_ANSWER)
+
+    def _answers(self, loop: asyncio.AbstractEventLoop) -> bool:
+        answered = threading.Event()
+        loop.call_soon_threadsafe(answered.set)
+        return answered.wait(_SECONDS_TO_ANSWER)
+
+
+async def _settled(awaitable: Awaitable[Any]) -> tuple[Any, BaseException | None]:
+    try:
+        return await awaitable, None
+    except asyncio.CancelledError:
+        raise
+    # A reward may call sys.exit(): that too is the reward's error and not the end of the loop.
+    except BaseException as error:
+        return None, error
+
+
+def _run(loop: asyncio.AbstractEventLoop) -> None:
+    asyncio.set_event_loop(loop)
+    loop.run_forever()
+    # Cancelled tasks end here, so that they clean up and Python says nothing of tasks that were never awaited.
+    pending = asyncio.all_tasks(loop)
+    for task in pending:
+        task.cancel()
+    if pending:
+        loop.run_until_complete(asyncio.gather(*pending, return_exceptions=True))
+    loop.close()
+
+
+@final
 class Worker:
-    """One daemon thread with one event loop of its own. Daemon: a reward that never returns cannot keep the process
-    from ending.
+    """One daemon thread, which makes one call after another. Daemon: a reward that never returns cannot keep the
+    process from ending.
 
     Args:
         name: of the reward, for the thread's name.
+        loop: awaits the results that are awaitable; where absent, one of its own.
 
     Example:
         >>> job = Worker("example").start(lambda: 2 + 2)
@@ -251,9 +246,10 @@ class Worker:
         (True, 4)
     """
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, loop: EventLoop | None = None) -> None:
         self._jobs: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
-        self._running: tuple[asyncio.AbstractEventLoop, asyncio.Task[Any]] | None = None
+        self._loop, self._owns_loop = loop or EventLoop(), loop is None
+        self._awaited: concurrent.futures.Future[Any] | None = None
         self._last: Job | None = None
         self._thread = threading.Thread(target=self._work, name=f"reward-{name}", daemon=True)
         self._thread.start()
@@ -271,127 +267,25 @@ class Worker:
     def leave(self) -> None:
         """Ends the thread after the running call; a call that awaits is cancelled."""
         self._jobs.put(None)
-        if (running := self._running) is not None:
-            loop, task = running
-            # The loop may have closed in between.
-            with contextlib.suppress(RuntimeError):
-                loop.call_soon_threadsafe(task.cancel)
+        if self._awaited is not None:
+            self._awaited.cancel()
         if self._last is None or self._last.done.is_set():
             # A thread that ends while the process does, with libraries of C++ behind it, can take the process down with
             # an abort.
             self._thread.join(_SECONDS_TO_END)
+        if self._owns_loop:
+            self._loop.close()
 
     def _work(self) -> None:
-        with asyncio.Runner() as runner:
-            while (job := self._jobs.get()) is not None:
-                try:
-                    result = job.call()
-                    job.value = runner.run(self._awaited(result)) if inspect.isawaitable(result) else result
-                # A reward may call sys.exit(): that too is the reward's error and not the end of its thread.
-                except BaseException as error:
-                    job.error = error
-                job.seconds = time.monotonic() - job.started
-                job.done.set()
-
-    async def _awaited(self, result: Any) -> Any:
-        task = asyncio.current_task()
-        assert task is not None
-        self._running = (asyncio.get_running_loop(), task)
-        try:
-            return await result
-        finally:
-            self._running = None
-
-
-_SECONDS_TO_CANCEL = 1.0
-
-
-def is_asynchronous(function: Any) -> bool:
-    """Tests whether calling a reward gives something to await.
-
-    Example:
-        >>> async def judge(completions): ...
-        >>> is_asynchronous(judge), is_asynchronous(len)
-        (True, False)
-    """
-    while hasattr(function, "func"):  # functools.partial
-        function = function.func
-    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(
-        getattr(type(function), "__call__", None)  # noqa: B004 - the coroutine function behind an object, not a test
-    )
-
-
-@final
-class EventLoop:
-    """A daemon thread with an event loop, in which calls run at the same time; it begins with the first call.
-
-    Example:
-        >>> async def four():
-        ...     return 2 + 2
-        >>> loop = EventLoop()
-        >>> job = loop.start(four)
-        >>> job.ends_within(5.0), job.value
-        (True, 4)
-        >>> loop.close()
-    """
-
-    def __init__(self) -> None:
-        self._futures: dict[Job, concurrent.futures.Future[Any]] = {}
-        self._loop: asyncio.AbstractEventLoop | None = None
-
-    def start(self, call: Callable[[], Coroutine[Any, Any, Any]]) -> Job:
-        """Begins a call in the loop; it is under way when this returns."""
-        job, loop = Job(call), self._loop or self._begin()
-        self._futures[job] = asyncio.run_coroutine_threadsafe(self._awaited(job), loop)
-        if job.done.is_set():
-            self._futures.pop(job, None)
-        return job
-
-    def leave(self, job: Job) -> None:
-        """Cancels a call. A call that blocks the loop, and so all others, is left behind with its thread."""
-        future = self._futures.pop(job, None)
-        if future is None or self._loop is None:
-            return
-        future.cancel()
-        answered = threading.Event()
-        self._loop.call_soon_threadsafe(answered.set)
-        if not answered.wait(_SECONDS_TO_CANCEL):
-            self._loop = None
-
-    def close(self) -> None:
-        """Ends the thread; calls under way are cancelled."""
-        for future in list(self._futures.values()):
-            future.cancel()
-        loop, self._loop = self._loop, None
-        if loop is not None:
-            loop.call_soon_threadsafe(loop.stop)
-            self._thread.join(_SECONDS_TO_CANCEL)
-
-    def _begin(self) -> asyncio.AbstractEventLoop:
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._run, args=(self._loop,), name="rewards-async", daemon=True)
-        self._thread.start()
-        return self._loop
-
-    def _run(self, loop: asyncio.AbstractEventLoop) -> None:
-        asyncio.set_event_loop(loop)
-        loop.run_forever()
-        # Tasks that were cancelled end here, so that nothing is said of tasks that were never awaited.
-        pending = asyncio.all_tasks(loop)
-        for task in pending:
-            task.cancel()
-        if pending:
-            loop.run_until_complete(asyncio.gather(*pending, return_exceptions=True))
-        loop.close()
-
-    async def _awaited(self, job: Job) -> None:
-        try:
-            job.value = await job.call()
-        except asyncio.CancelledError:
-            raise
-        # A reward may call sys.exit(): that too is the reward's error and not the end of the loop.
-        except BaseException as error:
-            job.error = error
-        job.seconds = time.monotonic() - job.started
-        job.done.set()
-        self._futures.pop(job, None)
+        while (job := self._jobs.get()) is not None:
+            try:
+                job.value = job.call()
+                if inspect.isawaitable(job.value):
+                    self._awaited = self._loop.start(job.value)
+                    job.value, job.error = self._awaited.result()
+            # A reward may call sys.exit(): that too is the reward's error and not the end of its thread.
+            except BaseException as error:
+                job.error = error
+            self._awaited = None
+            job.seconds = time.monotonic() - job.started
+            job.done.set()

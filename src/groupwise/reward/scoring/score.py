@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import copy
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from numbers import Real
-from typing import Any, Self, final
+from typing import Any, Self, cast, final
 
 from groupwise.config import ConfigError, why_failed
 from groupwise.plugins import is_shipped
 from groupwise.reward.base import Follows, Groups, Parted, Reward, RewardError, RewardFunction
 from groupwise.reward.completions import CompletionForm, Content, Text, in_form, shape_advice
-from groupwise.reward.scoring.process import EventLoop, Job, ProcessReward, Worker, is_asynchronous
+from groupwise.reward.scoring.process import EventLoop, Job, ProcessReward, Worker
 from groupwise.reward.scoring.table import (
+    TRAINER_ARGUMENTS,
     RewardEvent,
     RewardLog,
     RewardTable,
@@ -23,52 +24,9 @@ from groupwise.reward.scoring.table import (
     check_columns,
     checked_values,
     column_advice,
-    joined_logs,
     needed_columns,
     split_maps,
 )
-
-# Copies of what a reward is given, so that one that changes it in place changes nothing of the others, of the
-# rollouts and of the data.
-
-_UNCHANGING = frozenset({type(None), bool, int, float, complex, str, bytes})
-
-
-def own_copy(value: Any, copied: dict[int, Any] | None = None) -> Any:
-    """Copies lists, dicts, sets, arrays, tensors and pictures, at every depth. Anything else is given as it is: what
-    never changes, and objects whose copies only their class could make.
-
-    Args:
-        copied: of what was copied before, by identity: what members share is copied once.
-
-    Example:
-        >>> row = {"answer": [4], "key": "a"}
-        >>> first, second = own_copy([row, row])
-        >>> first == row, first is row, first["answer"] is row["answer"], first is second
-        (True, False, False, True)
-    """
-    copied = {} if copied is None else copied
-    if id(value) in copied:
-        return copied[id(value)]
-    if isinstance(value, list | tuple | set) and _UNCHANGING.issuperset(map(type, value)):
-        own: Any = copy.copy(value)
-    elif isinstance(value, list):
-        own = copied[id(value)] = copy.copy(value)
-        own[:] = [own_copy(element, copied) for element in value]
-    elif isinstance(value, dict):
-        own = copied[id(value)] = copy.copy(value)
-        for key, element in value.items():
-            own[key] = own_copy(element, copied)
-    elif type(value) is tuple:
-        own = tuple(own_copy(element, copied) for element in value)
-    elif hasattr(value, "__array__") or hasattr(value, "__array_interface__"):
-        array: Any = value
-        own = array.clone() if hasattr(array, "clone") else array.copy()
-    else:
-        own = copy.copy(value) if isinstance(value, set | bytearray) else value
-    copied[id(value)] = own
-    return own
-
 
 _METHODS_OF_MEMORY = ("follow", "memory", "recall")
 
@@ -91,52 +49,48 @@ class _Call:
 
 
 @final
-@dataclass
-class _Open:
-    """A reward ready to be called, with its settings and its thread. All but shipped ones are given copies; an
-    asynchronous one is awaited in the event loop.
-    """
+class _OpenReward:
+    """A reward ready to be called, with its settings and its thread."""
 
-    name: str
-    function: RewardFunction
-    needs: tuple[str, ...]
-    weight: float
-    timeout_seconds: float | None
-    on_error: str
-    judge: bool
-    bounds: tuple[float, float] = (0.0, 1.0)
-    remarks: Sequence[str] = ()
-    written_by_user: bool = False
-    copies: bool = True
-    form: CompletionForm | None = None
-    unreadable: Callable[[Mapping[str, Any]], str | None] | None = None
-    worker: Worker | None = None
-    awaited: bool = False
+    def __init__(self, name: str, reward: Reward | RewardFunction, loop: EventLoop) -> None:
+        configured = isinstance(reward, Reward)
+        self.name, self._loop = name, loop
+        self.function = _opened(name, reward)
+        self.follows = isinstance(self.function, Follows)
+        self.needs = tuple(dict.fromkeys((*(reward.needs if configured else ()), *needed_columns(self.function))))
+        self.judge = getattr(reward, "role", "train") == "judge"
+        self.weight = 0.0 if self.judge else float(getattr(reward, "weight", 1.0))
+        self.timeout_seconds: float | None = getattr(reward, "timeout_seconds", 60.0)
+        self.on_error: str = getattr(reward, "on_error", "raise")
+        self.bounds: tuple[float, float] = reward.ends if configured else getattr(reward, "bounds", (0.0, 1.0))
+        self.remarks: Sequence[str] = getattr(reward, "remarks", ())
+        self.unreadable = reward.unreadable if configured else None
+        self.written_by_user = not configured or reward.calls_function
+        self.form: CompletionForm | None = _form(name, reward)
+        # Other rewards run at the same time on the same values, and later steps get them again: a reward that may
+        # change them in place is given copies.
+        self.copies = self.written_by_user or not is_shipped(type(reward).__module__)
+        self.worker: Worker | None = None
 
-    def start(self, batch: Mapping[str, Any], state: TrainerState, loop: EventLoop) -> _Call:
+    def start(self, batch: Mapping[str, Any], state: TrainerState) -> _Call:
         """Begins to score a batch. A function of a user gets completions in its form, and the trainer's arguments."""
-        log, completions = RewardLog(), batch["completions"]
+        log, completions, trainer = RewardLog(), batch["completions"], dict[str, Any]()
         if self.written_by_user:
             completions = in_form(batch["prompts"], completions, self.form)
-            batch = {**batch, "completions": completions, **log.arguments(state)}
-        arguments = arguments_for(self.function, batch)
+            trainer = log.arguments(state)
+        batch = {**batch, "completions": completions}
+        arguments = arguments_for(self.function, batch | trainer)
         if self.copies:
-            # Other rewards run at the same time on the same values, and later steps get them again.
-            arguments = own_copy(arguments)
-        call: Any = lambda: self.function(**arguments)  # noqa: E731
-        if self.awaited:
-            return _Call(loop.start(call), log, completions, frozenset(batch))
+            kept = {name: arguments.pop(name) for name in TRAINER_ARGUMENTS if name in arguments}
+            arguments = copy.deepcopy(arguments) | kept
         if self.worker is None:
-            self.worker = Worker(self.name)
-        return _Call(self.worker.start(call), log, completions, frozenset(batch))
+            self.worker = Worker(self.name, self._loop)
+        job = self.worker.start(lambda: self.function(**arguments))
+        return _Call(job, log, completions, frozenset(batch | trainer))
 
-    def abandon(self, call: _Call, loop: EventLoop) -> None:
-        """Leaves a call under way to itself; a process is killed, so that its late answer cannot meet the
-        next batch.
-        """
-        if self.awaited:
-            loop.leave(call.job)
-        elif self.worker is not None:
+    def abandon(self) -> None:
+        """Leaves a call under way to itself; a process is killed: its late answer must not meet the next batch."""
+        if self.worker is not None:
             self.worker.leave()
             self.worker = None
         getattr(self.function, "cancel", lambda: None)()
@@ -150,49 +104,13 @@ class _Open:
         )
 
 
-def _opened(name: str, reward: Reward | RewardFunction) -> _Open:
-    judge = getattr(reward, "role", "train") == "judge"
+def _opened(name: str, reward: Reward | RewardFunction) -> RewardFunction:
+    function: Any = reward
     try:
-        function = (
-            reward
-            if not isinstance(reward, Reward)
-            else ProcessReward(reward)
-            if reward.isolation == "process"
-            else reward.open()
-        )
+        if isinstance(reward, Reward):
+            function = ProcessReward(reward) if reward.isolation == "process" else reward.open()
     except (ConfigError, RewardError, RuntimeError, ImportError) as error:
         raise RewardError(f"reward {name!r}: {error}", reward=name) from error
-    _check_memory(name, function)
-    if not callable(function):
-        advice = "give a configured reward or a function reward(prompts, completions, **columns)"
-        raise RewardError(f"reward {name!r} is of type {type(reward).__name__}; {advice}", reward=name)
-    weight = 0.0 if judge else float(getattr(reward, "weight", 1.0))
-    needs = (
-        tuple(dict.fromkeys((*reward.needs, *needed_columns(function))))
-        if isinstance(reward, Reward)
-        else needed_columns(function)
-    )
-    bounds = reward.ends if isinstance(reward, Reward) else getattr(reward, "bounds", (0.0, 1.0))
-    return _Open(
-        name,
-        function,
-        needs,
-        weight,
-        getattr(reward, "timeout_seconds", 60.0),
-        getattr(reward, "on_error", "raise"),
-        judge,
-        bounds,
-        getattr(reward, "remarks", ()),
-        written_by_user := not isinstance(reward, Reward) or reward.calls_function,
-        written_by_user or not is_shipped(type(reward).__module__),
-        _form(name, reward),
-        reward.unreadable if isinstance(reward, Reward) else None,
-        awaited=is_asynchronous(function),
-    )
-
-
-def _check_memory(name: str, function: Any) -> None:
-    """Refuses a reward whose memory nobody would keep."""
     present = [method for method in _METHODS_OF_MEMORY if callable(getattr(function, method, None))]
     missing = [method for method in _METHODS_OF_MEMORY if method not in present]
     if missing and ("follow" in present or len(present) > 1):
@@ -202,10 +120,14 @@ def _check_memory(name: str, function: Any) -> None:
             " what is meant otherwise another name",
             reward=name,
         )
+    if not callable(function):
+        advice = "give a configured reward or a function reward(prompts, completions, **columns)"
+        raise RewardError(f"reward {name!r} is of type {type(reward).__name__}; {advice}", reward=name)
+    return cast(RewardFunction, function)
 
 
 def _check_fields(name: str, returned: Any, follows: bool, num_members: int) -> None:
-    """Refuses what a reward that remembers could not follow."""
+    """Refuses fields that a reward that remembers could not follow."""
     if follows and not isinstance(returned, Parted):
         raise RewardError(
             f"reward {name!r} has follow, which is given the fields of what it returns, and returned a"
@@ -259,17 +181,17 @@ class Rewards:
     """
 
     def __init__(self, rewards: Mapping[str, Reward | RewardFunction]) -> None:
-        self._rewards: dict[str, _Open] = {}
+        self._rewards: dict[str, _OpenReward] = {}
         self._loop = EventLoop()
         self.state = TrainerState()
         self._checked_columns: tuple[bool, Collection[str]] | None = None
         try:
             for name, reward in rewards.items():
-                self._rewards[name] = _opened(name, reward)
+                self._rewards[name] = _OpenReward(name, reward, self._loop)
         except BaseException:
             self.close()
             raise
-        self._following = [name for name, reward in self._rewards.items() if isinstance(reward.function, Follows)]
+        self._following = [name for name, reward in self._rewards.items() if reward.follows]
         self.follows = bool(self._following)
 
     @property
@@ -369,40 +291,42 @@ class Rewards:
                 check_columns(reward.name, reward.needs, list(columns))
             self._checked_columns = judges, columns.keys()
         batch = {**columns, "prompts": prompts, "completions": completions}
-        running = [(reward, reward.start(batch, self.state, self._loop)) for reward in used] if prompts else []
-        values: dict[str, list[float | None]] = {reward.name: [] for reward in used}
+        running = [(reward, reward.start(batch, self.state)) for reward in used] if prompts else []
+        values: dict[str, Sequence[float | None]] = {reward.name: [] for reward in used}
         events: list[RewardEvent] = []
-        seconds: dict[str, float] = {}
         maps: dict[str, list[Any]] = {}
         fields: dict[str, Mapping[str, Sequence[Any]]] = {}
-        logs: dict[str, RewardLog] = {}
+        logged: dict[str, list[float]] = {}
+        extras: dict[str, list[Any]] = {}
         try:
             for reward, call in running:
                 values[reward.name], new_events, member_maps = self._finish(reward, call, prompts)
-                job = call.job
                 events += new_events
-                if isinstance(job.value, Parted):
-                    fields[reward.name] = job.value.fields
+                if isinstance(call.job.value, Parted):
+                    fields[reward.name] = call.job.value.fields
                 if member_maps is not None:
                     maps[reward.name] = member_maps
-                seconds[reward.name] = job.seconds
-                # What a call logged that has no result may be incomplete.
-                if job.done.is_set() and job.error is None and reward.written_by_user:
-                    call.log.check(reward.name, len(prompts))
-                    logs[reward.name] = call.log
+                # The log of a call without a result may be incomplete.
+                if call.job.done.is_set() and call.job.error is None:
+                    call.log.add_to(logged, extras, reward.name, len(prompts))
         finally:
             # After an error the others' results are of no use, and their threads must be free for the next batch.
             for reward, call in running:
                 if not call.job.done.is_set():
-                    reward.abandon(call, self._loop)
-        weights = {reward.name: reward.weight for reward in used}
-        judging, bounds = (
+                    reward.abandon()
+        return RewardTable(
+            values,
+            {reward.name: reward.weight for reward in used},
+            tuple(events),
+            {reward.name: call.job.seconds for reward, call in running},
             frozenset(reward.name for reward in used if reward.judge),
+            maps,
+            fields,
             {reward.name: reward.bounds for reward in used},
+            logged,
+            extras,
+            [Content.of(completion) for completion in completions],
         )
-        contents = [Content.of(completion) for completion in completions]
-        logged = joined_logs(logs) if logs else ({}, {})
-        return RewardTable(values, weights, tuple(events), seconds, judging, maps, fields, bounds, *logged, contents)
 
     def memory(self) -> dict[str, Any]:
         """Returns the memories of rewards that follow training, by name, JSON-able; rewards without a memory are left
@@ -423,7 +347,7 @@ class Rewards:
             groups: name of a reward -> one entry a group, field -> values of its members.
 
         Returns:
-            what they say about themselves now, as `rewards/NAME/...`.
+            their numbers for the metrics, as `rewards/NAME/...`.
         """
         metrics: dict[str, float] = {}
         for name in self._following:
@@ -439,7 +363,7 @@ class Rewards:
         return metrics
 
     def _asked(self, name: str, method: str, *arguments: Any) -> Any:
-        """Calls a method by which a reward remembers; what it raises is told with the reward's name and the line."""
+        """Calls a method of a reward's memory; an error names the reward and the line."""
         try:
             return getattr(self._rewards[name].function, method)(*arguments)
         except Exception as error:
@@ -448,9 +372,7 @@ class Rewards:
     def close(self) -> None:
         """Ends threads and processes; a hung one is left to the end of the program."""
         for reward in self._rewards.values():
-            if reward.worker is not None:
-                reward.worker.leave()
-                reward.worker = None
+            reward.abandon()
             getattr(reward.function, "close", lambda: None)()
         self._loop.close()
 
@@ -461,19 +383,18 @@ class Rewards:
         self.close()
 
     def _finish(
-        self, reward: _Open, call: _Call, prompts: Sequence[Text]
+        self, reward: _OpenReward, call: _Call, prompts: Sequence[Text]
     ) -> tuple[list[float | None], list[RewardEvent], list[Any] | None]:
         missing: list[float | None] = [None] * len(prompts)
         limit, job = reward.timeout_seconds, call.job
         if not job.ends_within(limit):
-            reward.abandon(call, self._loop)
+            reward.abandon()
             job.seconds = time.monotonic() - job.started
             detail = f"longer than {limit:g} s for a batch of {len(prompts)}; {reward.advice}"
             return missing, [RewardEvent("timeout", reward.name, count=len(prompts), detail=detail)], None
         if job.error is None:
-            follows = isinstance(reward.function, Follows)
-            if follows or isinstance(job.value, Parted):
-                _check_fields(reward.name, job.value, follows, len(prompts))
+            if reward.follows or isinstance(job.value, Parted):
+                _check_fields(reward.name, job.value, reward.follows, len(prompts))
             returned, maps = split_maps(reward.name, job.value.values if isinstance(job.value, Parted) else job.value)
             return *checked_values(reward.name, returned, prompts), maps
         reason = why_failed(job.error)

@@ -104,16 +104,23 @@ class RewardLog:
         """Returns the trainer's arguments of a call that logs here."""
         return {"trainer_state": state, "log_metric": self.log_metric, "log_extra": self.log_extra}
 
-    def record(self) -> dict[str, Any]:
-        """Returns what was logged, JSON-able."""
-        return {"metrics": self.metrics, "columns": self.columns}
-
-    def check(self, reward: str, num_members: int) -> None:
-        """Refuses a column that has another number of entries than the batch has members.
+    def add_to(
+        self, metrics: dict[str, list[float]], columns: dict[str, list[Any]], reward: str, num_members: int
+    ) -> None:
+        """Adds this log to those of other rewards. A column whose name another reward uses too is preceded by the name
+        of this one.
 
         Raises:
-            RewardError: names the reward, the column and both numbers.
+            RewardError: a column has another number of entries than the batch has members.
+
+        Example:
+            >>> columns = {"seen": ["y"]}
+            >>> RewardLog(columns={"seen": ["x"]}).add_to({}, columns, "second", num_members=1)
+            >>> columns
+            {'seen': ['y'], 'second/seen': ['x']}
         """
+        for name, numbers in self.metrics.items():
+            metrics.setdefault(name, []).extend(numbers)
         for column, values in self.columns.items():
             if len(values) != num_members:
                 raise RewardError(
@@ -121,6 +128,7 @@ class RewardLog:
                     " members; log one entry a member",
                     reward=reward,
                 )
+            columns[f"{reward}/{column}" if column in columns else column] = values
 
 
 def _plain(value: Any) -> Any:
@@ -140,12 +148,12 @@ class RewardEvent:
     """An event during scoring, named and counted.
 
     Args:
-        name: what: `missing`, `timeout`, `error`, or a reward's own name for it.
+        name: `missing`, `timeout`, `error`, or a reward's own name for it.
         reward: name of the reward.
         prompt: an excerpt of the prompt, where one member is meant.
         member: its place in the batch, where one is meant (the first, where several are counted together).
         count: number of members.
-        detail: what a reader wants to see once.
+        detail: an explanation, which is shown once.
         scored: whether these members have a value all the same, and stay in the reward's mean.
 
     Example:
@@ -175,11 +183,11 @@ class RewardTable:
         maps: name -> `B` arrays, where a reward gives a value to every pixel (or decision) of a member; `values` then
             holds their means.
         bounds: name -> the lowest and the highest value that the reward can give; 0 and 1 where unnamed.
-        fields: name -> field -> `B` entries, what a reward says it was made of; an entry is a number, or a list of them
-            (one a decision).
+        fields: name -> field -> `B` entries from which the reward was computed; an entry is a number, or a list of
+            numbers (one a decision).
         logged: name -> numbers that rewards logged by `log_metric`; their mean is what the batch shows.
         extras: column -> `B` entries that rewards logged by `log_extra`.
-        contents: what was scored, in short, one a member; empty where it is not known.
+        contents: a digest of each completion; empty where it is not known.
 
     Raises:
         RewardError: rewards of different length, or a weight of something that is no reward.
@@ -320,79 +328,47 @@ class RewardTable:
             >>> RewardTable.concatenate([RewardTable({"a": [1.0]}), RewardTable({"a": [None]})]).values
             {'a': [1.0, None]}
         """
-        first_table = tables[0]
-        values: dict[str, list[float | None]] = {name: [] for name in first_table.values}
+        first = tables[0]
         events: list[RewardEvent] = []
         seconds: dict[str, float] = {}
+        logged: dict[str, list[float]] = {}
+        num_members = 0
         for table in tables:
-            if dict(table.weights) != dict(first_table.weights):
+            if dict(table.weights) != dict(first.weights):
                 raise RewardError(
-                    f"tables of different rewards cannot be joined: {dict(first_table.weights)} and"
-                    f" {dict(table.weights)}"
+                    f"tables of different rewards cannot be joined: {dict(first.weights)} and {dict(table.weights)}"
                 )
-            offset = len(next(iter(values.values()), []))
             events += [
-                event if event.member is None else replace(event, member=event.member + offset)
+                event if event.member is None else replace(event, member=event.member + num_members)
                 for event in table.events
             ]
-            for name in values:
-                values[name] += table.values[name]
+            num_members += len(table)
             for name, spent in table.seconds.items():
                 seconds[name] = seconds.get(name, 0.0) + spent
-        maps = {name: [pixel_map for table in tables for pixel_map in table.maps[name]] for name in first_table.maps}
-        fields = {
-            name: {
-                field_name: [value for table in tables for value in table.fields[name][field_name]]
-                for field_name in reward_fields
+            for name, numbers in table.logged.items():
+                logged.setdefault(name, []).extend(numbers)
+
+        def joined(pick: Callable[[RewardTable], Mapping[str, Sequence[Any]]]) -> dict[str, list[Any]]:
+            """Joins columns; one that a reward gave for some batches alone is empty for the others."""
+            names = dict.fromkeys(name for table in tables for name in pick(table))
+            return {
+                name: [entry for table in tables for entry in pick(table).get(name, [None] * len(table))]
+                for name in names
             }
-            for name, reward_fields in first_table.fields.items()
-        }
-        logged = {
-            name: [value for table in tables for value in table.logged.get(name, ())]
-            for name in dict.fromkeys(name for table in tables for name in table.logged)
-        }
-        # A column that a reward logged for some batches alone is empty for the others.
-        extras = {
-            column: [entry for table in tables for entry in table.extras.get(column, [None] * len(table))]
-            for column in dict.fromkeys(column for table in tables for column in table.extras)
-        }
-        return RewardTable(
-            values,
-            first_table.weights,
-            tuple(events),
-            seconds,
-            first_table.judges,
-            maps,
-            fields,
-            first_table.bounds,
-            logged,
-            extras,
-            [content for table in tables for content in table.contents]
+
+        return replace(
+            first,
+            values=joined(lambda table: table.values),
+            events=tuple(events),
+            seconds=seconds,
+            maps=joined(lambda table: table.maps),
+            fields={name: joined(lambda table: table.fields.get(name, {})) for name in first.fields},  # noqa: B023
+            logged=logged,
+            extras=joined(lambda table: table.extras),
+            contents=[content for table in tables for content in table.contents]
             if all(table.contents for table in tables)
             else (),
         )
-
-
-def joined_logs(logs: Mapping[str, RewardLog]) -> tuple[dict[str, list[float]], dict[str, list[Any]]]:
-    """Returns the numbers and the columns of several rewards together. A column's name that a second reward uses too is
-    preceded by that reward's.
-
-    Args:
-        logs: reward -> its log.
-
-    Example:
-        >>> logs = {"a": RewardLog({"n": [1.0]}, {"seen": ["x"]}), "b": RewardLog({"n": [2.0]}, {"seen": ["y"]})}
-        >>> joined_logs(logs)
-        ({'n': [1.0, 2.0]}, {'seen': ['x'], 'b/seen': ['y']})
-    """
-    metrics: dict[str, list[float]] = {}
-    columns: dict[str, list[Any]] = {}
-    for reward, log in logs.items():
-        for name, values in log.metrics.items():
-            metrics.setdefault(name, []).extend(values)
-        for column, entries in log.columns.items():
-            columns[f"{reward}/{column}" if column in columns else column] = entries
-    return metrics, columns
 
 
 # The check of a reward's return value: one finite number or None a member, or an error that names the value.
@@ -446,36 +422,19 @@ def split_maps(reward: str, returned: Any) -> tuple[Any, list[Any] | None]:
     """
     if getattr(returned, "ndim", 1) >= 3:
         returned = list(returned)
-    if not isinstance(returned, Sequence) or not any(
-        getattr(member_value, "ndim", 0) >= 2 for member_value in returned
-    ):
+    if not isinstance(returned, Sequence) or not any(getattr(value, "ndim", 0) >= 2 for value in returned):
         return returned, None
     import numpy as np
 
     maps: list[Any] = []
-    for member, member_value in enumerate(returned):
-        if getattr(member_value, "ndim", 0) > 2:
-            description = f"an array of shape {list(member_value.shape)} for member {member}"
+    for member, value in enumerate(returned):
+        if getattr(value, "ndim", 0) == 2:
+            maps.append(np.asarray(value.detach().cpu() if hasattr(value, "detach") else value, dtype=np.float64))
+        if len(maps) <= member or not np.isfinite(maps[-1]).all():
+            shape = f"an array of shape {list(value.shape)}" if hasattr(value, "shape") else excerpt(repr(value))
             raise RewardError(
-                f"reward {reward!r} gave {description}; a map has one value a pixel, [H, W]",
-                reward=reward,
-                member=member,
-            )
-        if getattr(member_value, "ndim", 0) != 2:
-            description = f"{excerpt(repr(member_value))} for member {member} and maps for others"
-            raise RewardError(
-                f"reward {reward!r} gave {description}; write a map for every member, or a number for every one",
-                reward=reward,
-                member=member,
-            )
-        maps.append(
-            np.asarray(
-                member_value.detach().cpu() if hasattr(member_value, "detach") else member_value, dtype=np.float64
-            )
-        )
-        if not np.isfinite(maps[-1]).all():
-            raise RewardError(
-                f"reward {reward!r} gave a map with NaN or infinity for member {member}; {_ALLOWED}",
+                f"reward {reward!r} gave maps, and {shape} for member {member}; write a map of finite numbers, [H, W],"
+                " for every member, or a number for every one",
                 reward=reward,
                 member=member,
             )

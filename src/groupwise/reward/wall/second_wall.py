@@ -56,29 +56,23 @@ def main() -> None:
     status = _end_all(program)
     if request["status"] is not None:
         os.write(request["status"], json.dumps({"exit-code": status, "limit": limit}).encode())
-    # As another user the program may have closed its folders to this one.
+    # The program may have closed its folders.
     subprocess.run(["sh", "-c", 'chmod -R u+rwX "$0"; rm -rf "$0"', folder], stderr=subprocess.DEVNULL, check=False)
     os._exit(status)
 
 
 def _fill(folder: str, request: dict[str, Any]) -> None:
-    paths = [folder]
     for name, content in request["files"].items():
-        paths.append(f"{folder}/{name}")
-        with open(paths[-1], "w", encoding="utf-8", errors="replace") as file:
+        with open(f"{folder}/{name}", "w", encoding="utf-8", errors="replace") as file:
             file.write(content)
-    if request["user"] is not None:
-        for path in paths:
-            os.chown(path, request["user"], request["user"])
 
 
 def _become(request: dict[str, Any], folder: str) -> None:
     """Gives up every right for good and replaces this process by the program."""
-    # Where there is no such module there is no Landlock either; who only imports this one needs neither.
+    # Imported here because other systems than Unix lack it, and import this module to compile it.
     import resource
 
     os.setsid()
-    # This comes before the change of user, which may take the right to reach the folder by its path.
     os.chdir(folder)
     os.umask(0o077)
     signal.pthread_sigmask(signal.SIG_SETMASK, [])
@@ -94,11 +88,7 @@ def _become(request: dict[str, Any], folder: str) -> None:
     with contextlib.suppress(Refused):
         for capability in range(_MOST_CAPABILITIES):
             prctl(_PR_CAPBSET_DROP, capability)
-    if request["user"] is not None:
-        os.setgroups([])
-        os.setresgid(*[request["user"]] * 3)
-        os.setresuid(*[request["user"]] * 3)
-    elif os.geteuid() == 0:
+    if os.geteuid() == 0:
         # The kernel does not limit the number of root's processes. It does limit a different real user, while files are
         # read by the effective user.
         with contextlib.suppress(OSError):

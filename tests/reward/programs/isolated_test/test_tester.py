@@ -20,7 +20,6 @@ import pytest
 from groupwise.reward import UnitTests
 from groupwise.reward.base import Noted
 from groupwise.reward.programs.isolated_test.plain_data import decode, encode
-from groupwise.reward.programs.isolated_test.program import bare
 from groupwise.reward.wall import machine_wall
 
 HONEST = {
@@ -296,7 +295,7 @@ def test_no_trick_finds_what_is_expected_or_says_that_it_was_right():
     assert {program: passed for program in HOSTILE if (passed := score(program, [EQUAL]))} == {}
 
 
-@pytest.mark.skipif(not machine_wall.standing().stands, reason="only a wall keeps one process of a user from another")
+@pytest.mark.skipif(not machine_wall.best_wall().is_safe, reason="only a wall keeps one process of a user from another")
 def test_other_processes_cannot_be_read() -> None:
     assert score(OTHERS, [EQUAL]) == 0.0
 
@@ -360,7 +359,6 @@ def refuse(*arguments: Any) -> Any:
         b"\x00\xff",
         bytearray(b"ab"),
         1 - 2j,
-        ...,
         range(1, 2**70, 3),
         [1, (2, {"a": {3, frozenset([4])}}), []],
         [1, -(2**63), 2**63 - 1],
@@ -421,13 +419,3 @@ def test_what_is_derived_from_a_built_in_kind_is_not_plain():
         decode(["__import__", "os"], refuse)
     with pytest.raises(ValueError, match="not plain"):
         decode(["builtin", "__import__"], refuse)
-
-
-@pytest.mark.parametrize("value", [3, 0.5, "ab", b"ab", (1,), frozenset([1]), [1], {1: 2}, {1}])
-def test_the_bare_value_is_of_the_built_in_kind(value: Any):
-    kind = type(value)
-    derived = type(
-        "Own", (kind,), {"__eq__": lambda self, other: True, "__hash__": None, "__iter__": lambda self: iter(())}
-    )(value)
-    assert type(bare(derived, (kind,))) is kind
-    assert bare(derived, (kind,)) == value

@@ -12,8 +12,7 @@ import pytest
 
 from groupwise.reward.programs.sandbox import run_limited
 from groupwise.reward.wall import cgroup, machine_wall
-from groupwise.reward.wall.limits import Limits
-from groupwise.reward.wall.machine_wall import Wall, standing
+from groupwise.reward.wall.machine_wall import Limits, Wall, best_wall
 from groupwise.reward.wall.readable_paths import python
 
 
@@ -37,7 +36,7 @@ def first(folder: Path) -> tuple[str, str]:
 @pytest.fixture
 def kernel(monkeypatch: pytest.MonkeyPatch) -> None:
     """The kernel fills a new group with its files; these are empty, and are gone with the group."""
-    standing()  # Looks once a process, at the true kernel.
+    best_wall()  # Looks once a process, at the true kernel.
     make, remove = os.mkdir, os.rmdir
 
     def mkdir(path: str, *rest: int) -> None:
@@ -70,7 +69,7 @@ def test_a_group_bounds_what_it_takes_and_is_removed(tree: object, tmp_path: Pat
     most = files["memory.max" if tree is second else "memory.limit_in_bytes"]
     assert int(most.read_text()) == 164 * 2**20
     assert files["pids.max"].read_text() == "8"
-    with machine_wall.behind(["echo", "in"], Limits(), group=group) as (command, passed):
+    with machine_wall.wrap(["echo", "in"], Limits(), group=group) as (command, passed):
         assert subprocess.run(command, pass_fds=passed, capture_output=True, check=True).stdout == b"in\n"
     assert {file.read_text() for file in tmp_path.rglob("groupwise-*/cgroup.procs")} == {"0\n"}
     files["cpu.stat" if tree is second else "cpuacct.usage"].write_text(
@@ -113,7 +112,7 @@ def test_what_is_missing_is_said() -> None:
     assert "no control group may be made" in Wall("bubblewrap", bounded=False).missing
     assert "no control group may be made" in Wall("landlock", 6, bounded=False).missing
     assert Wall("bubblewrap").missing == ""
-    assert standing().bounded == cgroup.available()
+    assert best_wall().bounded == cgroup.available()
 
 
 @pytest.mark.skipif(

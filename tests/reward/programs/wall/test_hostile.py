@@ -1,4 +1,4 @@
-"""Hostile programs, really run on every road: each gets what it deserves, its neighbour is right, the machine is as
+"""Hostile programs, really run behind every wall: each gets what it deserves, its neighbour is right, the machine is as
 before, and it ends.
 """
 
@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
-from tests.reward.programs.wall.conftest import ROADS
+from tests.reward.programs.wall.conftest import MECHANISMS
 from tests.reward.programs.wall.hostile import CHAPTERS, GOOD, TESTS
 
 from groupwise.reward import UnitTests
@@ -36,7 +36,7 @@ _VICTIM = (
 
 @dataclass
 class Outside:
-    """What stands outside of the wall, and how it looked before."""
+    """Files, sockets and processes outside of the wall, and their state before."""
 
     folder: Path
     names: dict[str, str]
@@ -147,7 +147,7 @@ def examine(programs: dict[str, tuple[str, list[object], object]], outside: Outs
 
 
 def test_a_program_of_every_chapter_gets_what_it_deserves_and_hurts_nobody(outside: Outside) -> None:
-    """On the road that this machine takes."""
+    """Behind the wall that this machine takes."""
     names = [
         *("a fifo in the place of its output", "reads what is not its own", "changes what is not its own"),
         *("3 GB", "memory without a name", "signals everybody", "leaves daemons", "the network", "mounts and roots"),
@@ -158,16 +158,16 @@ def test_a_program_of_every_chapter_gets_what_it_deserves_and_hurts_nobody(outsi
 
 
 @pytest.mark.parametrize(
-    ("road", "chapter"),
+    ("mechanism", "chapter"),
     [
-        pytest.param(road, chapter, marks=pytest.mark.slow if road == "bubblewrap" else pytest.mark.nightly)
-        for road in ROADS
+        pytest.param(mechanism, chapter, marks=pytest.mark.slow if mechanism == "bubblewrap" else pytest.mark.nightly)
+        for mechanism in MECHANISMS
         for chapter in CHAPTERS
     ],
-    indirect=["road"],
+    indirect=["mechanism"],
 )
 def test_every_hostile_program_gets_what_it_deserves_and_hurts_nobody(
-    road: str, chapter: str, outside: Outside
+    mechanism: str, chapter: str, outside: Outside
 ) -> None:
     examine(CHAPTERS[chapter], outside)
 
@@ -177,7 +177,7 @@ def test_the_hostile_programs_are_at_least_forty() -> None:
 
 
 @pytest.mark.slow
-def test_nothing_outlives_a_trainer_that_is_killed(road: str, tmp_path: Path) -> None:
+def test_nothing_outlives_a_trainer_that_is_killed(mechanism: str, tmp_path: Path) -> None:
     program = (
         "import os, time\nfor _ in range(3):\n    if os.fork() == 0:\n        os.setsid(); os.execlp('sleep', 'sleep',"
         " '{marker}')\nopen('f', 'w')\ntime.sleep(600)"
@@ -187,7 +187,7 @@ def test_nothing_outlives_a_trainer_that_is_killed(road: str, tmp_path: Path) ->
         "import asyncio, tempfile\nfrom groupwise.reward import UnitTests\n"
         "from groupwise.reward.wall import machine_wall\n"
         "from groupwise.reward.wall.machine_wall import Wall\n"
-        f"wall = {machine_wall.standing()!r}\nmachine_wall.standing = lambda: wall\n"
+        f"wall = {machine_wall.best_wall()!r}\nmachine_wall.best_wall = lambda: wall\n"
         f"tempfile.tempdir = {str(tmp_path)!r}\n"
         "asyncio.run(UnitTests(wall_seconds=500.0)([''],"
         f" [{program.replace('{marker}', marker)!r}], tests=[['assert True']]))"

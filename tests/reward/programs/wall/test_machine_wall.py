@@ -1,4 +1,4 @@
-"""What a machine refuses is found out by trying, and said."""
+"""The wall that a machine allows is found by trying, and what it lacks is named."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from groupwise.reward.wall.machine_wall import Wall
 from groupwise.reward.wall.readable_paths import readable_paths
 
 _SAYS = (
-    "from groupwise.reward.wall import machine_wall; wall = machine_wall.standing();"
-    " print(wall.kind, wall.stands, '|', wall.missing)"
+    "from groupwise.reward.wall import machine_wall; wall = machine_wall.best_wall();"
+    " print(wall.kind, wall.is_safe, '|', wall.missing)"
 )
 # The user namespaces that one allows in itself are its own to forbid.
 _FORBID = 'echo 0 > /proc/sys/user/max_user_namespaces && exec "$@"'
 
 
 @pytest.mark.skipif(
-    wall("bubblewrap") is None or wall("landlock") is None, reason="this machine does not allow both roads"
+    wall("bubblewrap") is None or wall("landlock") is None, reason="this machine does not allow both walls"
 )
 def test_where_namespaces_are_refused_landlock_is_taken_and_said(tmp_path: Path) -> None:
     command = ["unshare", "--user", "--map-root-user", "sh", "-c", _FORBID, "sh", sys.executable, "-c", _SAYS]
@@ -40,12 +40,12 @@ def test_what_is_missing_is_named() -> None:
     assert "may signal no process" in Wall("landlock", landlock=4).missing
     assert "may signal no process" not in Wall("landlock", landlock=6).missing
     nothing = Wall("none", filtered=False, refused="bwrap: Operation not permitted")
-    assert not nothing.stands
+    assert not nothing.is_safe
     assert not nothing.denies_network
     assert "refused (bwrap: Operation not permitted): programs may read what this user may" in nothing.missing
 
 
-def test_a_program_reads_python_and_the_system_and_not_what_lies_around_them(road: str) -> None:
+def test_a_program_reads_python_and_the_system_and_not_what_lies_around_them(mechanism: str) -> None:
     paths, links = readable_paths(False)
     assert all(os.path.realpath(path) == path for path in paths)
     assert not any(outer != inner and inner.startswith(outer + "/") for outer in paths for inner in paths)

@@ -61,8 +61,8 @@ POOL = (
 
 
 @pytest.mark.slow
-def test_ordinary_programs_run(road: str) -> None:
-    programs = dict(ORDINARY) | ({"a pool": POOL} if "bubblewrap" in road else {})
+def test_ordinary_programs_run(mechanism: str) -> None:
+    programs = dict(ORDINARY) | ({"a pool": POOL} if "bubblewrap" in mechanism else {})
     tests = [[{"input": "0 1 2 3 4 5 6 7 8 9\n", "output": "285"}]] * len(programs)
     values = asyncio.run(
         UnitTests(wall_seconds=60.0).open()([""] * len(programs), list(programs.values()), tests=tests)
@@ -72,7 +72,7 @@ def test_ordinary_programs_run(road: str) -> None:
     } == dict.fromkeys(programs, 1.0)
 
 
-def test_a_test_imports_the_solution_and_reads_what_it_may(road: str, tmp_path: Path) -> None:
+def test_a_test_imports_the_solution_and_reads_what_it_may(mechanism: str, tmp_path: Path) -> None:
     data = tmp_path / "data.txt"
     data.write_text("7")
     tests = ["import solution\nassert solution.twice(2) == 4", f"assert twice(int(open({str(data)!r}).read())) == 14"]
@@ -82,10 +82,10 @@ def test_a_test_imports_the_solution_and_reads_what_it_may(road: str, tmp_path: 
     assert asyncio.run(reward.model_copy(update={"readable": (str(tmp_path),)})([""], programs, tests=[tests])) == [1.0]
 
 
-def test_a_command_behind_the_wall_speaks_by_its_own_pipes_and_ends_with_its_program(road: str) -> None:
+def test_a_command_behind_the_wall_speaks_by_its_own_pipes_and_ends_with_its_program(mechanism: str) -> None:
     program = "import sys\nfor line in sys.stdin: print(line.strip() * 2, flush=True)\nsys.exit(7)"
     with (
-        machine_wall.behind([*python(), "-c", program], Limits(cpu_seconds=None)) as (command, passed),
+        machine_wall.wrap([*python(), "-c", program], Limits(cpu_seconds=None)) as (command, passed),
         subprocess.Popen(command, pass_fds=passed, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process,
     ):
         assert process.stdin is not None
@@ -97,7 +97,7 @@ def test_a_command_behind_the_wall_speaks_by_its_own_pipes_and_ends_with_its_pro
         process.stdin.close()
         assert process.wait(120) == 7
     with (
-        machine_wall.behind(["sh", "-c", "echo begun; sleep 600"], Limits()) as (command, passed),
+        machine_wall.wrap(["sh", "-c", "echo begun; sleep 600"], Limits()) as (command, passed),
         subprocess.Popen(command, pass_fds=passed, stdout=subprocess.PIPE) as process,
     ):
         assert process.stdout is not None
@@ -107,7 +107,7 @@ def test_a_command_behind_the_wall_speaks_by_its_own_pipes_and_ends_with_its_pro
 
 
 @pytest.mark.slow
-def test_limits_on_the_sum_are_named(road: str) -> None:
+def test_limits_on_the_sum_are_named(mechanism: str) -> None:
     works = "import os\nos.fork(); os.fork()\nwhile True: pass"
     holds = (
         "import os, time\nos.fork(); os.fork()\nheld = bytearray(100 * 2**20)\nfor at in range(0, len(held), 4096):"
@@ -122,4 +122,4 @@ def test_limits_on_the_sum_are_named(road: str) -> None:
     assert run(holds, memory_mb=256).limit == "memory"
     # In a file system of its own there is no more room; elsewhere what is written is counted.
     filled = run(fills, disk_mb=4)
-    assert filled.limit == "disk" if "landlock" in road else "No space left" in filled.errors
+    assert filled.limit == "disk" if "landlock" in mechanism else "No space left" in filled.errors

@@ -16,54 +16,46 @@ if TYPE_CHECKING:
     from typing import Any
 
 COMPARISONS = ("eq", "ne", "lt", "le", "gt", "ge")
-ARITHMETIC = (
-    "add",
-    "sub",
-    "mul",
-    "matmul",
-    "truediv",
-    "floordiv",
-    "mod",
-    "pow",
-    "and_",
-    "or_",
-    "xor",
-    "lshift",
-    "rshift",
-)
+ARITHMETIC = ("add", "sub", "mul", "matmul", "truediv", "floordiv", "mod", "pow")
+BITWISE = ("and_", "or_", "xor", "lshift", "rshift")
+BETWEEN_TWO = (*COMPARISONS, *ARITHMETIC, *BITWISE)
 """Operators of two objects, as the module `operator` calls them: two of the program's objects ask its own."""
+OPERATORS = ("neg", "pos", "invert", "index", "getitem", "setitem", "delitem")
+FUNCTIONS = (
+    "len",
+    "iter",
+    "next",
+    "int",
+    "float",
+    "complex",
+    "abs",
+    "round",
+    "str",
+    "repr",
+    "format",
+    "hash",
+    "reversed",
+)
+ROUNDINGS = ("floor", "ceil", "trunc")
+"""Operations on one object, of the modules `operator`, `builtins` and `math`."""
 
 _NUMBER = 2**63
 """Larger integers go in base 16: JSON's own are slow, and refused beyond 4,300 digits."""
-_SEQUENCES = {
-    "list": "builtins",
-    "tuple": "builtins",
-    "set": "builtins",
-    "frozenset": "builtins",
-    "deque": "collections",
-}
-_MAPPINGS = {"dict": "builtins", "Counter": "collections", "OrderedDict": "collections", "defaultdict": "collections"}
-_WRITTEN: dict[str, tuple[str, Callable[[Any], Any], Callable[[Any, Any], Any]]] = {
-    "int": ("builtins", hex, lambda kind, text: kind(text, 16)),
-    "bytes": ("builtins", bytes.hex, lambda kind, text: kind.fromhex(text)),
-    "bytearray": ("builtins", bytearray.hex, lambda kind, text: kind.fromhex(text)),
-    "complex": ("builtins", lambda value: [value.real, value.imag], lambda kind, components: kind(*components)),
-    "range": (
-        "builtins",
-        lambda value: [hex(end) for end in (value.start, value.stop, value.step)],
-        lambda kind, ends: kind(*(int(end, 16) for end in ends)),
-    ),
-    "Decimal": ("decimal", str, lambda kind, text: kind(text)),
-    "Fraction": ("fractions", str, lambda kind, text: kind(text)),
-    "datetime": ("datetime", lambda value: value.isoformat(), lambda kind, text: kind.fromisoformat(text)),
-    "date": ("datetime", lambda value: value.isoformat(), lambda kind, text: kind.fromisoformat(text)),
-    "time": ("datetime", lambda value: value.isoformat(), lambda kind, text: kind.fromisoformat(text)),
-    "timedelta": (
-        "datetime",
-        lambda value: [value.days, value.seconds, value.microseconds],
-        lambda kind, components: kind(*components),
-    ),
-    "ellipsis": ("types", lambda value: 0, lambda kind, zero: ...),
+_SEQUENCES = dict.fromkeys(("list", "tuple", "set", "frozenset"), "builtins") | {"deque": "collections"}
+_MAPPINGS = {"dict": "builtins"} | dict.fromkeys(("Counter", "OrderedDict", "defaultdict"), "collections")
+# name -> module, constructor ("" for the class itself), and the arguments that it takes.
+_WRITTEN: dict[str, tuple[str, str, Callable[[Any], list[Any]]]] = {
+    "int": ("builtins", "", lambda value: [hex(value), 16]),
+    "bytes": ("builtins", "fromhex", lambda value: [value.hex()]),
+    "bytearray": ("builtins", "fromhex", lambda value: [value.hex()]),
+    "complex": ("builtins", "", lambda value: [value.real, value.imag]),
+    "range": ("builtins", "", lambda value: [value.start, value.stop, value.step]),
+    "Decimal": ("decimal", "", lambda value: [str(value)]),
+    "Fraction": ("fractions", "", lambda value: [str(value)]),
+    "datetime": ("datetime", "fromisoformat", lambda value: [value.isoformat()]),
+    "date": ("datetime", "fromisoformat", lambda value: [value.isoformat()]),
+    "time": ("datetime", "fromisoformat", lambda value: [value.isoformat()]),
+    "timedelta": ("datetime", "", lambda value: [value.days, value.seconds, value.microseconds]),
 }
 _ARRAY_KINDS = "?biufcSU"
 
@@ -72,13 +64,11 @@ def _is(kind: type, module: str | None) -> bool:
     """Returns True where a class is the class of its name in a module. It is not where the module has not been
     imported.
     """
-    if module == "types":
-        return kind is type(...)
     return module is not None and getattr(sys.modules.get(module), kind.__name__, None) is kind
 
 
 def _kind(module: str, name: str) -> Any:
-    return None if module == "types" else getattr(__import__(module), name)
+    return getattr(__import__(module), name)
 
 
 def encode(value: Any, fallback: Callable[[Any], list[Any]]) -> Any:
@@ -96,14 +86,14 @@ def encode(value: Any, fallback: Callable[[Any], list[Any]]) -> Any:
     if value is None or kind in (bool, float, str) or (kind is int and -_NUMBER < value < _NUMBER):
         return value
     name = kind.__name__
-    if kind is list and _says_itself(value):
+    if kind is list and _is_json(value):
         return [name, value.copy()]
     if _is(kind, _SEQUENCES.get(name)):
         return [name, [encode(element, fallback) for element in value]]
     if _is(kind, _MAPPINGS.get(name)):
         return [name, [[encode(key, fallback), encode(element, fallback)] for key, element in value.items()]]
     if name in _WRITTEN and _is(kind, _WRITTEN[name][0]):
-        return [name, _WRITTEN[name][1](value)]
+        return [name, _WRITTEN[name][2](value)]
     if kind in (type, BuiltinFunctionType) and getattr(builtins, value.__name__, None) is value:
         return ["builtin", value.__name__]
     numpy = sys.modules.get("numpy")
@@ -117,7 +107,7 @@ def encode(value: Any, fallback: Callable[[Any], list[Any]]) -> Any:
     return fallback(value)
 
 
-def _says_itself(values: list[Any]) -> bool:
+def _is_json(values: list[Any]) -> bool:
     """Returns True where JSON has all elements as they are. The test runs without a Python loop over the elements,
     because lists of a million elements are common.
     """
@@ -131,7 +121,7 @@ def decode(content: Any, fallback: Callable[[str, Any], Any]) -> Any:
     """Decodes a value from JSON; the value is exactly of a built-in class.
 
     Args:
-        content: what `encode` gave, or anything else that a stranger sent.
+        content: the output of `encode`, or any JSON that an untrusted process sent.
         fallback: decodes a tag that is none of these, from tag and content; raises for a tag that it does not know.
 
     Example:
@@ -149,26 +139,20 @@ def decode(content: Any, fallback: Callable[[str, Any], Any]) -> Any:
         items = {decode(key, fallback): decode(element, fallback) for key, element in inner}
         return _kind(_MAPPINGS[name], name)(*([None] if name == "defaultdict" else []), items)
     if name in _WRITTEN:
-        module, _, read = _WRITTEN[name]
-        return read(_kind(module, name), inner)
+        module, constructor, _ = _WRITTEN[name]
+        kind = _kind(module, name)
+        return (getattr(kind, constructor) if constructor else kind)(*inner)
     if name == "builtin" and not inner.startswith("_"):
         return getattr(builtins, inner)
     if name == "array":
         import numpy
 
         kind, shape, data, is_array = inner
-        array = numpy.frombuffer(bytes.fromhex(data), dtype=_array_kind(kind)).reshape(shape).copy()
+        if numpy.dtype(kind).kind not in _ARRAY_KINDS:
+            raise ValueError(f"no plain array: {kind}")
+        array = numpy.frombuffer(bytes.fromhex(data), dtype=kind).reshape(shape).copy()
         return array if is_array else array[()]
     return fallback(name, inner)
-
-
-def _array_kind(name: str) -> Any:
-    import numpy
-
-    kind = numpy.dtype(name)
-    if kind.kind not in _ARRAY_KINDS:
-        raise ValueError(f"no plain array: {name}")
-    return kind
 
 
 class Line:
@@ -176,7 +160,7 @@ class Line:
     meanwhile.
 
     Args:
-        answer: what is said to a question.
+        answer: returns the answer to a question.
     """
 
     def __init__(self, number: int, answer: Callable[[list[Any]], Any]) -> None:
@@ -191,24 +175,24 @@ class Line:
         Raises:
             EOFError: it has ended.
         """
-        self._say("ask", question)
-        while (message := self._hear())[0] == "ask":
-            self._say("answer", self._answer(message[1]))
+        self._send("ask", question)
+        while (message := self._receive())[0] == "ask":
+            self._send("answer", self._answer(message[1]))
         return message[1]
 
     def serve(self) -> None:
         """Answers questions until the line is closed."""
         try:
             while True:
-                self._say("answer", self._answer(self._hear()[1]))
+                self._send("answer", self._answer(self._receive()[1]))
         except (EOFError, OSError):
             return
 
-    def _say(self, kind: str, content: Any) -> None:
+    def _send(self, kind: str, content: Any) -> None:
         self._writer.write(json.dumps([kind, content]) + "\n")
         self._writer.flush()
 
-    def _hear(self) -> list[Any]:
+    def _receive(self) -> list[Any]:
         text = self._reader.readline()
         if not text:
             raise EOFError("the other process has ended")

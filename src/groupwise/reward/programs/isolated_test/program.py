@@ -11,7 +11,7 @@ import operator
 import sys
 from types import CoroutineType, ModuleType
 
-from .plain_data import ARITHMETIC, COMPARISONS, Line, decode, encode
+from .plain_data import BETWEEN_TWO, FUNCTIONS, OPERATORS, ROUNDINGS, Line, decode, encode
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -34,24 +34,7 @@ _BARE: dict[type, Callable[[Any], Any]] = {
     set: set,
     bytearray: bytearray.copy,
 }
-_OPERATORS = (*COMPARISONS, *ARITHMETIC, "neg", "pos", "invert", "index", "contains", "getitem", "setitem", "delitem")
-_CONVERSIONS = (
-    "len",
-    "iter",
-    "next",
-    "bool",
-    "int",
-    "float",
-    "complex",
-    "abs",
-    "round",
-    "str",
-    "repr",
-    "format",
-    "hash",
-    "reversed",
-)
-_FUNCTIONS = (*_CONVERSIONS, "getattr", "setattr", "delattr", "isinstance", "issubclass")
+_OWN_FUNCTIONS = ("bool", "getattr", "setattr", "delattr", "isinstance", "issubclass")
 _END = object()
 
 
@@ -88,9 +71,9 @@ class Program:
         self._printed = io.StringIO()
         self._space: dict[str, Any] = {"__name__": "solution"}
         self._acts: dict[str, Callable[..., Any]] = {
-            **{name: getattr(operator, name) for name in _OPERATORS},
-            **{name: getattr(builtins, name) for name in _FUNCTIONS},
-            **{name: getattr(math, name) for name in ("floor", "ceil", "trunc")},
+            **{name: getattr(operator, name) for name in (*BETWEEN_TWO, *OPERATORS, "contains")},
+            **{name: getattr(builtins, name) for name in (*FUNCTIONS, *_OWN_FUNCTIONS)},
+            **{name: getattr(math, name) for name in ROUNDINGS},
             "name": lambda name: self._space[name],
             "call": lambda call, arguments, keywords: call(*arguments, **keywords),
             "enter": lambda manager: type(manager).__enter__(manager),

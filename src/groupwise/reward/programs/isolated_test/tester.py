@@ -12,49 +12,18 @@ import operator
 import sys
 from types import ModuleType
 
-from .plain_data import ARITHMETIC, COMPARISONS, Line, decode, encode
+from .plain_data import BETWEEN_TWO, FUNCTIONS, OPERATORS, ROUNDINGS, Line, decode, encode
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
-_CONVERSIONS = (
-    "len",
-    "iter",
-    "next",
-    "int",
-    "float",
-    "complex",
-    "abs",
-    "str",
-    "repr",
-    "hash",
-    "reversed",
-    "index",
-    "floor",
-    "ceil",
-    "trunc",
-)
-_OPERATIONS = ("neg", "pos", "invert", "enter", "round", "format", "getitem", "setitem", "delitem", "exit")
 # How far an object's own class may answer the test. Nothing that the program says decides it: a class is what the test
 # calls by a capital name, since a program can make a class of every function.
 _FOUND, _RELATED, _MADE = range(3)
 _GENERATOR_METHODS = ("send", "throw", "close", "asend", "athrow", "aclose")
-_CHANGES = {
-    "append",
-    "extend",
-    "insert",
-    "pop",
-    "remove",
-    "clear",
-    "sort",
-    "reverse",
-    "add",
-    "update",
-    "discard",
-    "copy",
-}
+_CHANGES = set(dir(list)) - set(dir(tuple)) | set(dir(set)) - set(dir(frozenset)) | {"copy"}
 _ANSWERS = {name for kind in (str, bytes, list, dict, set, int, float) for name in dir(kind)} - _CHANGES | {
     "all",
     "any",
@@ -174,9 +143,10 @@ def _passed_on(act: str) -> Callable[..., Any]:
     return lambda self, *arguments: self._tester.ask(act, self, *arguments)
 
 
-for _names, _make in (((*COMPARISONS, *ARITHMETIC), _between_two), ((*_CONVERSIONS, *_OPERATIONS), _passed_on)):
-    for _name in _names:
-        setattr(Remote, f"__{_name.strip('_')}__", _make(_name))
+for _name in BETWEEN_TWO:
+    setattr(Remote, f"__{_name.strip('_')}__", _between_two(_name))
+for _name in (*OPERATORS, *FUNCTIONS, *ROUNDINGS, "enter", "exit"):
+    setattr(Remote, f"__{_name}__", _passed_on(_name))
 Remote.__doc__ = property(lambda self: self._tester.ask("getattr", self, "__doc__"))  # pyright: ignore
 
 
@@ -246,7 +216,7 @@ class Tester:
         reply = self._line.ask(act, *(encode(argument, self._encode_other) for argument in arguments))
         sys.stdout.write(str(reply["printed"]))
         for place, content in reply.get("changed", ()):
-            _take_over(arguments[1 + place], self._decode(content))
+            _copy_changes(arguments[1 + place], self._decode(content))
         if "raised" in reply:
             raise self._error(*reply["raised"])
         trust = _FOUND
@@ -340,17 +310,17 @@ class Tester:
         return error
 
 
-def _take_over(arguments: Any, after: Any) -> None:
+def _copy_changes(arguments: Any, after: Any) -> None:
     """Copies the changes that the program made to its arguments in place to the test's arguments."""
     if isinstance(arguments, tuple):
         for old, new in zip(arguments, after, strict=True):
-            _take_one(old, new)
+            _copy_change(old, new)
     else:
         for name, new in after.items():
-            _take_one(arguments[name], new)
+            _copy_change(arguments[name], new)
 
 
-def _take_one(old: Any, new: Any) -> None:
+def _copy_change(old: Any, new: Any) -> None:
     if type(old) is not type(new):
         return
     if isinstance(old, list | bytearray):
