@@ -7,7 +7,17 @@ from typing import Annotated
 
 import typer
 
-from groupwise.cli.arguments import ExperimentName, Model, Overrides, Prompts, RunCode, Seed, Threads
+from groupwise.cli.arguments import (
+    ExperimentOrPrompts,
+    Minutes,
+    Model,
+    Overrides,
+    Prompts,
+    Rewards,
+    RunCode,
+    Seed,
+    Threads,
+)
 from groupwise.processes import check_launch, num_processes
 from groupwise.runs.folder import RunFolder
 
@@ -37,10 +47,12 @@ def resume(
 
 
 def train(
-    experiment: ExperimentName,
+    experiment: ExperimentOrPrompts = "prompts",
     overrides: Overrides = None,
     model: Model = None,
     prompts: Prompts = None,
+    rewards: Rewards = None,
+    minutes: Minutes = None,
     out: Annotated[
         Path | None, typer.Option(help="Run folder, which must be new.", show_default="runs/EXPERIMENT-SEED-TIME")
     ] = None,
@@ -59,7 +71,17 @@ def train(
     from groupwise.cli.arguments import load
 
     check_launch()
-    loaded = load(experiment, overrides, model=model, prompts=prompts, seed=seed, threads=threads, run_code=run_code)
+    loaded = load(
+        experiment,
+        overrides,
+        model=model,
+        prompts=prompts,
+        rewards=rewards,
+        minutes=minutes,
+        seed=seed,
+        threads=threads,
+        run_code=run_code,
+    )
     from groupwise.cli.ending import ending
     from groupwise.cli.output import interrupted_status, say
     from groupwise.config import ConfigError

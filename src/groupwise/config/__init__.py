@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from groupwise.config.base import Config
 from groupwise.config.errors import ConfigError, Problem, keys_under, nearest
-from groupwise.config.files import read_json, read_json_lines, read_toml
+from groupwise.config.files import read_json, read_json_lines, read_rows, read_toml
 from groupwise.config.from_path import (
     CalledFromPath,
     FromPath,
@@ -79,6 +79,7 @@ __all__ = [
     "raised_at",
     "read_json",
     "read_json_lines",
+    "read_rows",
     "read_toml",
     "require_open",
     "restrict_code",

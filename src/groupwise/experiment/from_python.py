@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +11,7 @@ from groupwise.config import ConfigError, Problem, holding, merge, nearest, read
 from groupwise.domain.exported import DomainObjects
 from groupwise.domain.kinds import DOMAINS
 from groupwise.experiment.arguments import nested_changes, read_arguments
-from groupwise.experiment.catalogue import FROM_MODEL, Source, find
+from groupwise.experiment.catalogue import PROMPTS, Source, find
 from groupwise.experiment.loading import load_source
 from groupwise.experiment.object_record import DOMAIN_INSTANCE, Arguments, check_objects, objects_of, type_name
 from groupwise.experiment.same_settings import check_same_settings
@@ -189,7 +188,7 @@ def _start(experiment_or_model: Any, domain: Any) -> tuple[Any, Source | None]:
             " rewards=..., data=...) or groupwise.train(domain=...)"
         )
     return str(experiment_or_model) if isinstance(experiment_or_model, str | Path) else experiment_or_model, find(
-        FROM_MODEL
+        PROMPTS
     )
 
 
@@ -225,11 +224,10 @@ def _experiment(
             f"method = {changes['method']!r}: objective= says the method already; leave one of the two out"
         )
     remarks = _replaced(source, arguments)
-    emptied_rewards: dict[str, Any] = {"domain": {"rewards": None}} if arguments.rewards is not None else {}
-    if emptied_rewards:
-        source = replace(source, layers=(*source.layers, emptied_rewards), files=(*source.files, source.files[-1]))
+    if arguments.rewards is not None:
+        source = source.without_rewards()
     label = f"{source.name} with the arguments" if argument_keys else source.name
-    if source.name == FROM_MODEL.stem:
+    if source.name == PROMPTS:
         label = "the arguments"
     experiment = load_source(source, merge(argument_keys, changes), label, run_code=run_code)
     return experiment.model_copy(update={"objects": arguments.records}), remarks

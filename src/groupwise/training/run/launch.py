@@ -4,10 +4,12 @@ or killed.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
+from time import perf_counter
 from typing import Any, final
 
 import torch
@@ -350,7 +352,8 @@ def _opened(job: Job, process: _Process, *, resumed: bool) -> Iterator[tuple[Ses
         closing(domains),
         closing(trackers),
     ):
-        session = _session(job, process, domain, trackers, interrupt)
+        # A run that goes on has used some of its time before.
+        session = _session(job, process, domain, trackers, interrupt, sum(state.progress.seconds.values()))
         for remark in [*remarks, *job.remarks, *domains.remarks(job.recipes), *precision_remarks(domain)]:
             session.say(remark)
         if resumed:
@@ -417,6 +420,7 @@ def _build(job: Job, process: _Process, opened: ExitStack, *, resumed: bool) -> 
             for domain in domains.that_sample(job.recipes):
                 check_first_batch(domain, process.streams)
         check_same_start(domains.base, process.world)
+    job = job.fitted(domains)
     if job.recipes[0].train.sharding == "full" and process.world.joined:
         try:
             domains.base.learner.shard(process.device)
@@ -455,7 +459,9 @@ def _total_steps(job: Job, progress: Progress) -> int:
     return progress.step - progress.stage_step + sum(recipe.train.num_steps for recipe in job.recipes[progress.stage :])
 
 
-def _session(job: Job, process: _Process, domain: Domain, trackers: Trackers, interrupt: Interrupt) -> Session:
+def _session(
+    job: Job, process: _Process, domain: Domain, trackers: Trackers, interrupt: Interrupt, used: float
+) -> Session:
     return Session(
         domain=domain,
         streams=process.streams,
@@ -468,6 +474,7 @@ def _session(job: Job, process: _Process, domain: Domain, trackers: Trackers, in
         interrupt=interrupt,
         watch=None if (watch := find("Watch")) is None else watch(job.resolved),
         track=job.track,
+        ends_at=math.inf if job.minutes is None else perf_counter() + 60 * job.minutes - used,
     )
 
 

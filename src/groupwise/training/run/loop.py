@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import contextlib
 import inspect
+import math
 import os
 import signal
 import threading
@@ -212,6 +213,10 @@ class Watch(Protocol):
     def see(self, row: Mapping[str, Any]) -> Sequence[Any]: ...
 
 
+OUT_OF_TIME = "the minutes of the run are over"
+"""The reason why a stage ends, and with it the run."""
+
+
 @final
 @dataclass
 class Session:
@@ -230,6 +235,8 @@ class Session:
         watch: live diagnosis, which `groupwise_look` brings; `None` for a control.
         track: how often rollouts are written, and how many records stay.
         announced: the keys of sentences that were said once and are not repeated.
+        ends_at: the reading of `perf_counter` by which the run is to have ended, its last evaluation included.
+        evaluation_seconds: the time that the newest evaluation took.
     """
 
     domain: Domain
@@ -244,6 +251,8 @@ class Session:
     watch: Watch | None = None
     track: TrackConfig = field(default_factory=TrackConfig)
     announced: set[object] = field(default_factory=set)
+    ends_at: float = math.inf
+    evaluation_seconds: float = 0.0
 
     def say(self, text: str) -> None:
         """Shows one sentence to the people who follow the run."""
@@ -329,6 +338,9 @@ def run_stage(session: Session, recipe: Recipe, state: TrainState) -> bool:
         progress.stage_seconds += undelayed
         limit = recipe.train.max_seconds
         ended = f"its {limit:g} seconds are over" if limit is not None and progress.stage_seconds >= limit else ""
+        # Another step and the last evaluation have to fit.
+        if perf_counter() + spent + session.evaluation_seconds > session.ends_at:
+            ended = OUT_OF_TIME
         values |= {"step_time": spent, **_peak_memory(session.device)}
         is_evaluation_due = recipe.train.evaluate_every and progress.stage_step % recipe.train.evaluate_every == 0
         is_last_step = progress.stage_step >= recipe.train.num_steps
@@ -360,7 +372,7 @@ def evaluate_now(
     Returns:
         the metrics as `eval/...`, and whether the score is the best so far.
     """
-    progress = state.progress
+    progress, start = state.progress, perf_counter()
     ready_rewards(session.domain, state.memory, progress, recipe)
     with (autocast or autocast_of(recipe, session.device))(), state.averaged():
         evaluation = evaluate(session.domain, progress, session.streams, session.world)
@@ -374,6 +386,7 @@ def evaluate_now(
         session.trackers.members(progress.step, "evaluation", evaluation.records, evaluation.pictures)
     if is_best:
         keep_best_model(session, state)
+    session.evaluation_seconds = perf_counter() - start
     return {
         PREFIX + key: value
         for key, value in {**metrics, **_evaluation_events(session, progress.step, evaluation)}.items()
