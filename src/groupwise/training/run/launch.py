@@ -8,6 +8,7 @@ import math
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager, nullcontext
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from time import perf_counter
 from typing import Any, final
@@ -21,7 +22,7 @@ from groupwise.domain.base import Domain
 from groupwise.domain.failed_method import naming_failed_method
 from groupwise.domain.protocol import Tabulates
 from groupwise.domain.returned import check_first_batch, checked_tables
-from groupwise.plugins import find
+from groupwise.plugins import brought, find
 from groupwise.processes import is_first_process, is_launched, is_out_of_memory
 from groupwise.reference import ReferencePolicy
 from groupwise.runs import EvaluatedOn, RunFolder
@@ -166,6 +167,25 @@ class Result:
     signal: int = 0
     before_step: int = 0
     after_step: int = 0
+
+    @property
+    def metrics(self) -> list[dict[str, Any]]:
+        """The rows of `metrics.jsonl`, one a step."""
+        return read_metrics(self.folder.metrics)
+
+    def __getattr__(self, name: str) -> Any:
+        """Returns a method that a package brings by an entry point of `groupwise.results`: `report()`, `doctor()`."""
+        if name.startswith("_") or (method := brought("groupwise.results", name)) is None:
+            raise AttributeError(f"a result has no {name!r}")
+        return partial(method, self.folder.path)
+
+    def __repr__(self) -> str:
+        values = ", ".join(f"{key}={value!r}" for key, value in self.summary.items() if not isinstance(value, Mapping))
+        return f"Result({str(self.folder.path)!r}, {values or 'not ended'})"
+
+    def _repr_html_(self) -> str | None:
+        html = brought("groupwise.results", "html")
+        return None if html is None else html(self.folder.path)
 
 
 def train(job: Job, path: Path | str) -> Result:
