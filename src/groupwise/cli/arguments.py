@@ -132,7 +132,7 @@ def load(
     if rewards:
         source = source.without_rewards()
         domain["rewards"] = dict(map(_reward, rewards))
-    items += [f"{key}={json.dumps(value)}" for key, value in flatten({"domain": domain}).items()]
+    items += [f"domain.{key}={json.dumps(value)}" for key, value in flatten(domain).items()]
     options = {"minutes": minutes, "seed": seed, "train.num_threads": threads}
     items += [f"{key}={value}" for key, value in options.items() if value is not None]
     return load_experiment(source if rewards else name, items, run_code=run_code)

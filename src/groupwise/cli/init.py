@@ -54,7 +54,9 @@ def init(
     """Write the files of a task of your own into this folder: an experiment, a reward, and prompts to replace."""
     import json
 
-    from groupwise.cli.output import say
+    from rich.text import Text
+
+    from groupwise.cli.output import console, say
     from groupwise.config import ConfigError
 
     if not name.isidentifier():
@@ -71,8 +73,10 @@ def init(
     for file, text in files.items():
         Path(file).write_text(text, encoding="utf-8")
     say(f"Wrote {', '.join(files)}: put your prompts and your reward in place of those. Then:")
-    say(
-        f"  groupwise check {name}.toml                          one group with its rewards, before anything is trained"
-    )
-    say(f"  groupwise evaluate {model} --experiment {name}.toml  the score before training")
-    say(f"  groupwise train {name}.toml --minutes 15             training, with the score before and after")
+    for command, meaning in (
+        (f"groupwise check {name}.toml", "one group with its rewards, before anything is trained"),
+        (f"groupwise evaluate {model} --experiment {name}.toml", "the score before training"),
+        (f"groupwise train {name}.toml --minutes 15", "trains, with the score before and after"),
+    ):
+        console().print(Text(f"  {command}"), soft_wrap=True)
+        say(f"      {meaning}")
