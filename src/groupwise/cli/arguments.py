@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -11,7 +13,6 @@ from groupwise.cli import completion
 
 if TYPE_CHECKING:
     from groupwise.experiment import Experiment
-    from groupwise.experiment.catalogue import Source
 
 
 def _complete_change(ctx: typer.Context, incomplete: str) -> list[str]:
@@ -19,12 +20,17 @@ def _complete_change(ctx: typer.Context, incomplete: str) -> list[str]:
     return completion.changes([str(word) for word in words if word is not None], incomplete)
 
 
+_EXPERIMENT_HELP = "A shipped name (`groupwise experiments`), a .toml file, a run folder, or its config.json."
 ExperimentName = Annotated[
+    str, typer.Argument(metavar="EXPERIMENT", help=_EXPERIMENT_HELP, autocompletion=completion.experiments)
+]
+ExperimentOrPrompts = Annotated[
     str,
     typer.Argument(
-        metavar="EXPERIMENT",
-        help="A shipped name (`groupwise experiments`), a .toml file, a run folder, or its config.json.",
+        metavar="[EXPERIMENT]",
+        help=f"{_EXPERIMENT_HELP} Left out: prompts, which takes --model, --prompts and --reward.",
         autocompletion=completion.experiments,
+        show_default=False,
     ),
 ]
 Overrides = Annotated[
@@ -40,10 +46,24 @@ Prompts = Annotated[
     str | None,
     typer.Option(
         help=(
-            "A file with one prompt a line (or .jsonl) for an image model; an experiment with a twin NAME_prompts then"
-            " runs that, whose reward suits any."
+            "A file with your prompts (.txt, .csv, .tsv, .json, .jsonl, .parquet), in place of the experiment's data; a"
+            " shipped experiment then runs as its twin for any prompts, where it has one."
         )
     ),
+]
+Rewards = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--reward",
+        help=(
+            "A function of yours (my_rewards:correct) or a shipped kind (exact_answer), in place of the experiment's"
+            " rewards; may be given several times."
+        ),
+    ),
+]
+Minutes = Annotated[
+    float | None,
+    typer.Option(help="Minutes of the clock for the whole run, its last evaluation included.", show_default=False),
 ]
 Seed = Annotated[int | None, typer.Option(help="Seed of everything random, in place of the experiment's.")]
 RunCode = Annotated[
@@ -59,19 +79,22 @@ def load(
     *,
     model: str | None = None,
     prompts: str | None = None,
+    rewards: Sequence[str] | None = None,
+    minutes: float | None = None,
     seed: int | None = None,
     threads: int | None = None,
     run_code: bool = False,
 ) -> Experiment:
     """Loads the experiment that a command line names, with its options as the uppermost layer.
 
-    With prompts of its own, an experiment that comes with a twin `NAME_prompts` is that twin: its rewards and stages
-    depend on no data but the prompts.
-
     Args:
-        name: the experiment.
+        name: the experiment; a change `key=value` in its place changes the experiment `prompts`.
         overrides: `key=value` items.
         model: a model folder or hub id in place of the experiment's.
+        prompts: a file of prompts in place of the experiment's data; a shipped experiment is then its twin for any
+            prompts, whose rewards and stages depend on no other data.
+        rewards: functions and kinds in place of the experiment's rewards.
+        minutes: of the whole run.
         seed: of the run.
         threads: threads on a CPU.
         run_code: the code that a run folder names may run.
@@ -82,34 +105,67 @@ def load(
     Raises:
         ConfigError: anything that is wrong with it.
     """
-    import json
-
-    from groupwise.experiment.catalogue import find, shipped
-
-    # An unknown name is reported before anything heavy is imported.
-    source = find(name)
-    if prompts is not None and f"{name.partition('_')[0]}_prompts" in shipped() and name in shipped():
-        name = f"{name.partition('_')[0]}_prompts"
-    from groupwise.experiment import load_experiment
+    from groupwise.experiment.catalogue import PROMPTS, find, shipped
 
     items = list(overrides or ())
-    if model is not None:
-        items += [f"domain.{key}={json.dumps(value)}" for key, value in _on_model(source, model).items()]
-    if prompts is not None:
-        items += ["domain.data.source.kind=prompts", f"domain.data.source.path={json.dumps(prompts)}"]
-    if seed is not None:
-        items.append(f"seed={seed}")
-    if threads is not None:
-        items.append(f"train.num_threads={threads}")
-    return load_experiment(name, items, run_code=run_code)
-
-
-def _on_model(source: Source, model: str) -> dict[str, Any]:
-    """Returns the keys that put the experiment's domain on a model, as its kind calls them."""
+    if "=" in name and not Path(name).is_file():
+        name, items = PROMPTS, [name, *items]
+    # A name that does not exist is said before anything heavy is imported.
+    source = find(name)
+    if prompts is not None and name in shipped():
+        kind = source.tree["domain"]["kind"]
+        twins = [twin for twin in (f"{kind}_prompts", PROMPTS) if twin in shipped()]
+        name = next((twin for twin in twins if find(twin).tree["domain"]["kind"] == kind), name)
+        source = find(name)
+    if name == PROMPTS:
+        _check_whole(items, {"--model": model, "--prompts": prompts, "--reward": rewards})
     from groupwise.config import flatten
     from groupwise.domain.callable import DOMAINS
     from groupwise.domain.settings import DomainConfig
+    from groupwise.experiment import load_experiment
 
     kind = source.tree.get("domain", {}).get("kind")
     config: Any = DOMAINS.config(kind) if isinstance(kind, str) and DOMAINS.can_read(kind) else DomainConfig
-    return flatten(config.on_model(model))
+    domain: dict[str, Any] = {} if model is None else config.on_model(model)
+    if prompts is not None:
+        domain |= config.on_prompts(prompts)
+    if rewards:
+        source = source.without_rewards()
+        domain["rewards"] = dict(map(_reward, rewards))
+    items += [f"domain.{key}={json.dumps(value)}" for key, value in flatten(domain).items()]
+    options = {"minutes": minutes, "seed": seed, "train.num_threads": threads}
+    items += [f"{key}={value}" for key, value in options.items() if value is not None]
+    return load_experiment(source if rewards else name, items, run_code=run_code)
+
+
+def _reward(text: str) -> tuple[str, dict[str, str]]:
+    """Returns the name and the table of a reward that the command line names."""
+    from groupwise.reward.config import REWARDS
+
+    module, colon, function = text.partition(":")
+    if colon:
+        return function.replace(".", "_"), {"kind": "callable", "path": text}
+    if text in REWARDS.names():
+        return text, {"kind": text}
+    from groupwise.config import ConfigError, Problem, nearest
+
+    names = REWARDS.names()
+    said = "is neither a function nor a kind of reward; write MODULE:FUNCTION, for example my_rewards:correct"
+    raise ConfigError(Problem(f"--reward {text}", said, names, nearest(module, names)))
+
+
+def _check_whole(items: Sequence[str], options: Mapping[str, object]) -> None:
+    """Refuses the experiment `prompts` without what it cannot know."""
+    keys = {"--model": "domain.model", "--prompts": "domain.data", "--reward": "domain.rewards"}
+    missing = [
+        option
+        for option, value in options.items()
+        if not value and not any(item.startswith(keys[option]) for item in items)
+    ]
+    if missing:
+        from groupwise.config import ConfigError
+
+        raise ConfigError(
+            f"{', '.join(missing)}: missing; write --model MODEL (a folder, a hub id, a .gguf file or package:NAME)"
+            " --prompts FILE --reward MODULE:FUNCTION, or the name of an experiment (groupwise experiments)"
+        )

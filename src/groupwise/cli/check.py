@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from groupwise.cli.arguments import ExperimentName, Model, Overrides, Prompts, RunCode, Seed
+from groupwise.cli.arguments import ExperimentOrPrompts, Model, Overrides, Prompts, Rewards, RunCode, Seed
 
 if TYPE_CHECKING:
     from groupwise.domain.base import Domain
@@ -17,10 +17,11 @@ if TYPE_CHECKING:
 
 
 def check(
-    experiment: ExperimentName,
+    experiment: ExperimentOrPrompts = "prompts",
     overrides: Overrides = None,
     model: Model = None,
     prompts: Prompts = None,
+    rewards: Rewards = None,
     seed: Seed = None,
     prompt: Annotated[int, typer.Option(help="Which training prompt, counted from 0.")] = 0,
     run_code: RunCode = False,
@@ -28,7 +29,7 @@ def check(
     """Read everything, sample and score one group, and show it. Trains nothing."""
     from groupwise.cli.arguments import load
 
-    loaded = load(experiment, overrides, model=model, prompts=prompts, seed=seed, run_code=run_code)
+    loaded = load(experiment, overrides, model=model, prompts=prompts, rewards=rewards, seed=seed, run_code=run_code)
     import torch
 
     from groupwise.experiment.loaded_run import check_start
@@ -69,11 +70,12 @@ def _read_and_score(loaded: Experiment, job: Job, span: Experiment, domains: Dom
         for recipe in job.recipes:
             check_domain(domains.of(recipe), recipe, Streams(loaded.seed), World())
     sizes = domain.learner.sizes()
+    num_groups = min(span.train.prompts_per_step, domain.num_prompts)
     print_text(f"experiment  {loaded.name}, method {loaded.objective.name}, seed {loaded.seed}")
     print_text(f"model       {sizes.trained:,} of {sizes.total:,} parameters are trained; log-probs in {domain.unit}")
     print_text(
-        f"data        {domain.num_prompts:,} training prompts; a step takes {span.train.prompts_per_step} with"
-        f" {span.train.group_size} members each"
+        f"data        {domain.num_prompts:,} training prompts; a step takes {num_groups} with {span.train.group_size}"
+        " members each"
     )
     if is_own_domain:
         print_text("laws        all kept (groupwise.testing.check_domain)")

@@ -7,7 +7,17 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from groupwise.cli.arguments import ExperimentName, Model, Overrides, Prompts, RunCode, Seed, Threads
+from groupwise.cli.arguments import (
+    ExperimentOrPrompts,
+    Minutes,
+    Model,
+    Overrides,
+    Prompts,
+    Rewards,
+    RunCode,
+    Seed,
+    Threads,
+)
 from groupwise.processes import check_launch, num_processes
 from groupwise.runs.folder import RunFolder
 
@@ -31,10 +41,12 @@ def resume(
 
 
 def train(
-    experiment: ExperimentName,
+    experiment: ExperimentOrPrompts = "prompts",
     overrides: Overrides = None,
     model: Model = None,
     prompts: Prompts = None,
+    rewards: Rewards = None,
+    minutes: Minutes = None,
     out: Annotated[
         Path | None, typer.Option(help="Run folder, which must be new.", show_default="runs/EXPERIMENT-SEED-TIME")
     ] = None,
@@ -53,7 +65,17 @@ def train(
     from groupwise.cli.arguments import load
 
     check_launch()
-    loaded = load(experiment, overrides, model=model, prompts=prompts, seed=seed, threads=threads, run_code=run_code)
+    loaded = load(
+        experiment,
+        overrides,
+        model=model,
+        prompts=prompts,
+        rewards=rewards,
+        minutes=minutes,
+        seed=seed,
+        threads=threads,
+        run_code=run_code,
+    )
     from groupwise.cli.output import print_text
     from groupwise.config import ConfigError
     from groupwise.experiment.runner import begin_or_resume, default_run_folder, run

@@ -8,7 +8,7 @@ from __future__ import annotations
 from groupwise.config.base import Config as Config
 from groupwise.config.errors import ConfigError as ConfigError
 from groupwise.config.errors import Problem, keys_under, nearest
-from groupwise.config.files import read_json, read_json_lines, read_toml
+from groupwise.config.files import read_json, read_json_lines, read_rows, read_toml
 from groupwise.config.from_path import (
     CalledFromPath,
     FromPath,

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import csv
 import errno
+import io
 import json
 import os
 import tomllib
@@ -118,58 +120,168 @@ def read_json(path: str | Path) -> dict[str, Any]:
     return tree
 
 
-# Files of people with one JSON object a line: an error names the line that is no object.
+# Tables of people: an error names the row that cannot be read.
+
+ENDINGS = (".csv", ".json", ".jsonl", ".parquet", ".tsv", ".txt")
+"""The endings of files that `read_rows` reads."""
+
+Rows = list[tuple[str, dict[str, Any]]]
+"""Rows, each with its place for errors (`FILE, line 3`)."""
 
 
-def read_json_lines(path: str | Path, key: str) -> list[tuple[str, dict[str, Any]]]:
-    """Reads the objects, each with its place for errors; leaves out empty lines.
+def read_rows(path: str | Path, key: str) -> Rows:
+    """Reads a table, in the form that the file's ending says.
 
-    Only a line feed ends a line: JSON allows every other separator inside a text.
+    A `.jsonl` file has one object a line, a `.json` file a list of objects. The first line of a `.csv` or `.tsv` file
+    names the columns, and every cell is a text. A `.txt` file has one prompt a line. Empty lines are left out.
 
     Args:
         key: the key of the configuration that names the file, for errors.
 
     Raises:
-        ConfigError: the file is absent, empty or not UTF-8; or a line is no JSON, no object, or has a text that UTF-8
-            cannot store.
+        ConfigError: the ending is none of `ENDINGS`; the file is absent, empty or not UTF-8; or a row cannot be read.
 
     Example:
         >>> import tempfile
-        >>> with tempfile.TemporaryDirectory() as folder:
-        ...     _ = (Path(folder) / "queries.jsonl").write_text('{"id": "a"}\\n\\n{"id": "b"}')
-        ...     [
-        ...         (place.rpartition(", ")[2], row)
-        ...         for place, row in read_json_lines(Path(folder) / "queries.jsonl", "source.queries")
-        ...     ]
-        [('line 1', {'id': 'a'}), ('line 3', {'id': 'b'})]
+        >>> path = Path(tempfile.mkdtemp()) / "sums.csv"
+        >>> _ = path.write_text("prompt,answer\\n2 + 2 =,4\\n")
+        >>> [row for _, row in read_rows(path, "data.source.paths")]
+        [{'prompt': '2 + 2 =', 'answer': '4'}]
     """
     path = Path(path)
-    if not path.is_file():
-        raise ConfigError(f"{key}: there is no file {str(path)!r} (working directory {str(Path.cwd())!r})")
+    readers = {
+        ".csv": _read_csv,
+        ".json": _read_json_list,
+        ".jsonl": read_json_lines,
+        ".parquet": _read_parquet,
+        ".tsv": _read_csv,
+        ".txt": _read_prompts,
+    }
+    if (read := readers.get(path.suffix.lower())) is None:
+        raise ConfigError(
+            f"{key}: {str(path)!r} ends in {path.suffix!r}; write a file that ends in one of {', '.join(ENDINGS)}"
+        )
+    rows = read(path, key)
+    if not rows:
+        raise ConfigError(f"{key}: {str(path)!r} is empty")
+    return rows
+
+
+def read_json_lines(path: str | Path, key: str) -> Rows:
+    """Reads a file with one JSON object a line, whatever its ending.
+
+    Only a line feed ends a line: JSON allows every other separator inside a text.
+
+    Raises:
+        ConfigError: the file is absent, empty or not UTF-8; or a line is no JSON, no object, or has a text that UTF-8
+            cannot store.
+    """
     rows = []
+    for place, line in _lines(Path(path), key):
+        try:
+            row = json.loads(line)
+        except (ValueError, RecursionError) as error:
+            raise ConfigError(f"{place}: is no JSON: {why_unreadable(error)}") from None
+        rows.append((place, _object(row, place, "one JSON object a line")))
+    if not rows:
+        raise ConfigError(f"{key}: {str(path)!r} is empty")
+    return rows
+
+
+def _read_json_list(path: Path, key: str) -> Rows:
     try:
-        content = read_whole(path)
-    except OSError as error:
-        raise ConfigError(f"{key}: {str(path)!r} cannot be read: {error.strerror}") from None
-    for number, line in enumerate(content.split(b"\n"), 1):
+        rows = json.loads(_bytes(path, key).decode("utf-8-sig"))
+    except (ValueError, RecursionError) as error:
+        raise ConfigError(f"{key}: {path} is no JSON in UTF-8: {why_unreadable(error)}") from None
+    if not isinstance(rows, list):
+        raise ConfigError(
+            f"{key}: {path} holds a {type(rows).__name__}; write a list of objects, or one object a line in a .jsonl"
+            " file"
+        )
+    places = [f"{path}, item {number}" for number in range(len(rows))]
+    return [(place, _object(row, place, "a list of objects")) for place, row in zip(places, rows, strict=True)]
+
+
+def _read_csv(path: Path, key: str) -> Rows:
+    try:
+        text = _bytes(path, key).decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{path}: is no UTF-8 ({error}); write the file in that encoding") from None
+    reader = csv.reader(io.StringIO(text, newline=""), delimiter="\t" if path.suffix.lower() == ".tsv" else ",")
+    rows: Rows = []
+    names: list[str] = []
+    try:
+        for cells in reader:
+            place = f"{path}, line {reader.line_num}"
+            if not cells:
+                continue
+            if not names:
+                names = [name.strip() for name in cells]
+                if "" in names or len(set(names)) < len(names):
+                    raise ConfigError(f"{place}: the columns are {names}; give each a name of its own")
+            elif len(cells) != len(names):
+                raise ConfigError(
+                    f"{place}: has {len(cells)} cells, and the first line names {len(names)} columns"
+                    f" ({', '.join(names)}); write a cell a column, in quotation marks where it holds the separator"
+                )
+            else:
+                rows.append((place, dict(zip(names, cells, strict=True))))
+    except csv.Error as error:
+        raise ConfigError(f"{path}, line {reader.line_num}: {error}") from None
+    return rows
+
+
+def _read_parquet(path: Path, key: str) -> Rows:
+    import pyarrow.parquet
+
+    _check_exists(path, key)
+    try:
+        rows = pyarrow.parquet.read_table(path).to_pylist()
+    # A damaged file makes anything of its own schema and texts.
+    except (pyarrow.ArrowException, OSError, ValueError) as error:
+        raise ConfigError(f"{key}: {path} cannot be read as Parquet: {error}") from error
+    return [(f"{path}, row {number}", row) for number, row in enumerate(rows)]
+
+
+def _read_prompts(path: Path, key: str) -> Rows:
+    return [(place, {"prompt": line}) for place, line in _lines(path, key)]
+
+
+def _lines(path: Path, key: str) -> list[tuple[str, str]]:
+    """Returns the lines that are not empty, each with its place."""
+    lines = []
+    for number, line in enumerate(_bytes(path, key).split(b"\n"), 1):
         place = f"{path}, line {number}"
         try:
             # Some editors write a byte order mark at the beginning of a file.
             text = line.decode("utf-8-sig" if number == 1 else "utf-8").strip()
-            row = json.loads(text) if text else None
         except UnicodeDecodeError as error:
             raise ConfigError(f"{place}: is no UTF-8 ({error}); write the file in that encoding") from None
-        except (ValueError, RecursionError) as error:
-            raise ConfigError(f"{place}: is no JSON: {why_unreadable(error)}") from None
-        if not text:
-            continue
-        if not isinstance(row, dict):
-            raise ConfigError(f"{place}: is a {type(row).__name__}; write one JSON object a line")
-        check_plain(row, place, config=False)
-        rows.append((place, row))
-    if not rows:
-        raise ConfigError(f"{key}: {str(path)!r} is empty")
-    return rows
+        if text:
+            lines.append((place, text))
+    return lines
+
+
+def _check_exists(path: Path, key: str) -> None:
+    if not path.is_file():
+        raise ConfigError(f"{key}: there is no file {str(path)!r} (working directory {str(Path.cwd())!r})")
+
+
+def _bytes(path: Path, key: str) -> bytes:
+    _check_exists(path, key)
+    try:
+        return read_whole(path)
+    except OSError as error:
+        raise ConfigError(f"{key}: {str(path)!r} cannot be read: {error.strerror}") from None
+
+
+def _object(row: Any, place: str, meant: str) -> dict[str, Any]:
+    if not isinstance(row, dict):
+        raise ConfigError(
+            f'{place}: is a {type(row).__name__}; write {meant}, such as {{"prompt": "2 + 2 =", "answer": "4"}}'
+        )
+    check_plain(row, place, config=False)
+    return row
 
 
 def cache_folder() -> Path:

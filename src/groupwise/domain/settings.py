@@ -196,6 +196,21 @@ class DomainConfig(Config):
         return {"model": {"kind": "pretrained", "path": folder}}
 
     @classmethod
+    def on_prompts(cls, path: str) -> dict[str, Any]:
+        """Returns the keys that make the domain train on the rows of a file, which `groupwise.config.read_rows` reads.
+
+        Args:
+            path: of the file.
+
+        Raises:
+            ConfigError: the domain reads no file of rows.
+        """
+        raise ConfigError(
+            f"--prompts {path}: the {cls.model_fields['kind'].default or 'this'} domain reads no file of prompts; say"
+            " in its keys what it reads"
+        )
+
+    @classmethod
     def on_objects(cls, objects: DomainObjects) -> dict[str, Any]:
         """Returns the keys that put the domain on Python objects, for `groupwise.train`. By default a model folder and
         rewards are taken, where the configuration has the keys.

@@ -203,7 +203,10 @@ def columns_of(data: Any) -> frozenset[str] | None:
 
 # The arguments `data` and `eval_data` of `groupwise.train`: rows, or the path of a file.
 
-_ALLOWED = "a list of dicts, a datasets.Dataset, an IterableDataset, or the path of a .jsonl, .json or .parquet file"
+_ALLOWED = (
+    "a list of dicts, a datasets.Dataset, an IterableDataset, or the path of a file"
+    " (.jsonl, .json, .csv, .tsv, .parquet, .txt)"
+)
 
 
 def read_evaluation(arguments: Arguments, eval_data: Any) -> EvaluationObjects:

@@ -7,7 +7,7 @@ Reads files and nothing else, so that listing experiments starts at once.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, final
@@ -17,8 +17,8 @@ from groupwise.plugins import folders
 from groupwise.runs.folder import RunFolder, with_slots_at_top
 
 _PRESETS = Path(__file__).resolve().parents[1] / "presets"
-FROM_MODEL = _PRESETS / "from_model.toml"
-"""The experiment of a run that names a model and no experiment."""
+PROMPTS = "prompts"
+"""The experiment where a model is named and no experiment."""
 
 
 @final
@@ -50,6 +50,11 @@ class Source:
         """The file's description of the experiment; empty where it has none."""
         return str(self.tree.get("description", ""))
 
+    def without_rewards(self) -> Source:
+        """Returns the experiment without its rewards, for others that are named in their place."""
+        emptied: dict[str, Any] = {"domain": {"rewards": None}}
+        return replace(self, layers=(*self.layers, emptied), files=(*self.files, self.files[-1]))
+
 
 @lru_cache(maxsize=1)
 def _shipped() -> dict[str, Path]:
@@ -77,7 +82,7 @@ def kind_of_models() -> str:
         >>> kind_of_models() in [find(name).tree["domain"]["kind"] for name in shipped()]
         True
     """
-    return str(read_toml(FROM_MODEL)["domain"]["kind"])
+    return str(find(PROMPTS).tree["domain"]["kind"])
 
 
 def find(name: str | Path) -> Source:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +11,7 @@ from groupwise.config import ConfigError, Problem, holding, merge, nearest, read
 from groupwise.domain.callable import DOMAINS
 from groupwise.domain.exported import DomainObjects
 from groupwise.experiment.arguments import nested_changes, read_arguments
-from groupwise.experiment.catalogue import FROM_MODEL, Source, find
+from groupwise.experiment.catalogue import PROMPTS, Source, find
 from groupwise.experiment.loading import load_source
 from groupwise.experiment.object_record import DOMAIN_INSTANCE, Arguments, check_objects, objects_of, wrong_type
 from groupwise.experiment.schema import Experiment
@@ -164,7 +163,7 @@ def _start(experiment_or_model: Any, domain: Any) -> tuple[Any, Source]:
             " rewards=..., data=...) or groupwise.train(domain=...)"
         )
     model = str(experiment_or_model) if isinstance(experiment_or_model, Path) else experiment_or_model
-    return model, find(FROM_MODEL)
+    return model, find(PROMPTS)
 
 
 def _is_model(name: str) -> bool:
@@ -199,9 +198,8 @@ def _experiment(
         )
     remarks = _replaced(source, arguments)
     if arguments.rewards is not None:
-        without: dict[str, Any] = {"domain": {"rewards": None}}
-        source = replace(source, layers=(*source.layers, without), files=(*source.files, source.files[-1]))
-    from_model = source.name == FROM_MODEL.stem
+        source = source.without_rewards()
+    from_model = source.name == PROMPTS
     label = "the arguments" if from_model else source.name + (" with the arguments" if argument_keys else "")
     experiment = load_source(source, merge(argument_keys, changes), label, run_code=run_code)
     return experiment.model_copy(update={"objects": arguments.records}), remarks

@@ -41,7 +41,7 @@ log = logging.getLogger("groupwise")
 
 
 def load_experiment(
-    name: str | Path, overrides: Sequence[str] | Mapping[str, Any] = (), *, run_code: bool = False
+    name: str | Path | Source, overrides: Sequence[str] | Mapping[str, Any] = (), *, run_code: bool = False
 ) -> Experiment:
     """Returns the experiment of a name or path, with changes.
 
@@ -52,7 +52,8 @@ def load_experiment(
     (`groupwise.experiment.code_consent`). Code in `overrides` was named by the user and needs none.
 
     Args:
-        name: a shipped experiment (`groupwise experiments`), a `.toml` file, a run folder or its `config.json`.
+        name: a shipped experiment (`groupwise experiments`), a `.toml` file, a run folder or its `config.json`; or what
+            `groupwise.experiment.catalogue.find` returned for one.
         overrides: `key=value` items, or a nested table.
         run_code: allows the code that a run folder names.
 
@@ -133,17 +134,20 @@ def _refuse_empty(over: Mapping[str, Any], below: Mapping[str, Any], prefix: str
         _refuse_empty(value, table, f"{prefix}{key}.")
 
 
-def _located(name: str | Path, overrides: Sequence[str] | Mapping[str, Any]) -> tuple[Source, dict[str, Any], str]:
-    source = find(name)
+def _located(
+    name: str | Path | Source, overrides: Sequence[str] | Mapping[str, Any]
+) -> tuple[Source, dict[str, Any], str]:
+    source = name if isinstance(name, Source) else find(name)
     if source.path.name == RunFolder(source.path.parent).config.name:
         require_known_version(RunFolder(source.path.parent))
     over = parse_overrides(overrides) if not isinstance(overrides, Mapping) else dict(overrides)
     check_plain(over, "changes")
     _refuse_empty(over, source.tree)
+    shown = source.name if isinstance(name, Source) else str(name)
     label = (
-        str(name)
+        shown
         if not over
-        else f"{name} with {' '.join(overrides) if not isinstance(overrides, Mapping) else 'changes'}"
+        else f"{shown} with {' '.join(overrides) if not isinstance(overrides, Mapping) else 'changes'}"
     )
     return source, over, label
 

@@ -235,7 +235,12 @@ def job_of(experiment: Experiment) -> Job:
         resolved=experiment.table(),
         checkpoint=experiment.checkpoint,
         track=experiment.track,
-        controls={name: [_recipe(stage, experiment) for stage in stages] for name, stages in plan.controls.items()},
+        controls={
+            name: [_recipe(stage, experiment) for stage in stages]
+            for name, stages in plan.controls.items()
+            if experiment.minutes is None
+        },
+        minutes=experiment.minutes,
         start=experiment.start,
         remarks=remarks(experiment),
         tries_domain=is_users(experiment.domain),
@@ -283,6 +288,8 @@ def remarks(experiment: Experiment) -> list[str]:
                 f"stage {span.name}: optimiser.warm_up_steps = {span.optimiser.warm_up_steps} is no shorter than the"
                 f" stage ({span.train.num_steps} steps), so its learning rate is not reached before the end"
             ] = None
+    if experiment.minutes is not None and experiment.controls:
+        sentences[f"minutes = {experiment.minutes:g}: controls are left out ({', '.join(experiment.controls)})"] = None
     return list(sentences)
 
 

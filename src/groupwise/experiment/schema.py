@@ -55,7 +55,7 @@ FolderName = Annotated[str, AfterValidator(_folder_name)]
 """A name that a folder in `runs/` or `controls/` may have."""
 
 _WHOLE_RUN = (
-    *("stages", "start", "controls", "comparison", "seed"),
+    *("stages", "start", "minutes", "controls", "comparison", "seed"),
     *("name", "description", "track", "checkpoint", "objects"),
     *("train.device", "train.num_threads", "train.deterministic"),
 )
@@ -132,6 +132,8 @@ class Experiment(Slots):
             reference, and none otherwise.
         train: the budget of a step and of the run.
         optimiser: the rule by which a step changes the weights.
+        minutes: the time of the clock that the whole run may take, its last evaluation included; controls are then left
+            out. At least one step is made. Unset bounds nothing.
         start: the folder of an earlier run: this one begins with the weights with which the warm-up of that run (its
             leading stages that sample nothing) ended, and leaves out its own leading stages of the same names.
         stages: spans of steps in which some keys differ; without any, the run is one stage of `train.num_steps`.
@@ -157,6 +159,7 @@ class Experiment(Slots):
     reference: ReferenceConfig | None = None
     train: TrainConfig = TrainConfig()
     optimiser: AnyOptimiser = OptimiserConfig()
+    minutes: float | None = Field(default=None, gt=0)
     start: str | None = None
     stages: tuple[Stage, ...] = ()
     controls: dict[FolderName, Control] = Field(default_factory=dict)

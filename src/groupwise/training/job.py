@@ -71,6 +71,21 @@ class Recipe:
         """
         return replace(self, objective=self.objective.on(density=density))
 
+    def fitted(self, num_prompts: int) -> Recipe:
+        """Returns the stage with as many prompts a step as the training set has, where that has fewer.
+
+        Args:
+            num_prompts: of the training set.
+
+        Example:
+            >>> Recipe("a", Objective.preset("grpo")).fitted(9).train.prompts_per_step
+            9
+        """
+        if not self.samples or self.train.prompts_per_step <= num_prompts:
+            return self
+        changes = {"prompts_per_step": num_prompts, "minibatches": min(self.train.minibatches, num_prompts)}
+        return replace(self, train=self.train.model_copy(update=changes))
+
     @cached_property
     def samples(self) -> bool:
         """True where the stage ever has a policy term, for which it samples."""
@@ -151,6 +166,7 @@ class Job:
         checkpoint, track: the settings of checkpoints, and of metrics and records.
         controls: name -> stages that replace every stage from the first that samples on; each control is trained from
             the same start for the same seconds, and the score of the first control is `baseline` in `summary.json`.
+        minutes: the time of the clock that the whole run may take, its last evaluation included; unset bounds nothing.
         start: the folder of the run whose warm-up this run begins with; unset begins with the weights of the model.
         remarks: sentences to say once at the start (doubtful but legal settings).
         tries_domain: whether one small batch is sampled, scored, rewarded and checked before a new run begins
@@ -176,10 +192,29 @@ class Job:
     checkpoint: CheckpointConfig = field(default_factory=CheckpointConfig)
     track: TrackConfig = field(default_factory=TrackConfig)
     controls: Mapping[str, Sequence[Recipe]] = field(default_factory=dict)
+    minutes: float | None = None
     start: str | None = None
     remarks: Sequence[str] = ()
     tries_domain: bool = False
     sources: Callable[[], Mapping[str, str]] = dict
+
+    def fitted(self, domains: Domains) -> Job:
+        """Returns the run with steps that its training sets can fill, and with a sentence where they have too few
+        prompts.
+        """
+
+        def fit(recipes: Sequence[Recipe]) -> list[Recipe]:
+            return [recipe.fitted(domains.of(recipe).num_prompts) for recipe in recipes]
+
+        recipes = fit(self.recipes)
+        remarks = [
+            f"stage {after.name}: a step takes all {after.train.prompts_per_step} training prompts"
+            f" (train.prompts_per_step = {before.train.prompts_per_step})"
+            for before, after in zip(self.recipes, recipes, strict=True)
+            if before is not after
+        ]
+        controls = {name: fit(stages) for name, stages in self.controls.items()}
+        return replace(self, recipes=recipes, controls=controls, remarks=[*self.remarks, *remarks])
 
     def on(self, *, density: bool) -> Job:
         """Returns the run for decisions of this kind (`Objective.on`).

@@ -5,14 +5,12 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, final
 
 from pydantic import Field, model_validator
 
-from groupwise.config import Config, ConfigError, read_json_lines
+from groupwise.config import Config, ConfigError, read_rows
 from groupwise.config.errors import PerStep, Seed
-from groupwise.config.files import read_whole
 from groupwise_images.degradation import Degradation
 from groupwise_images.image_source import Digits, Folder, Table, Words
 from groupwise_images.image_source.base import handwritten
@@ -167,13 +165,12 @@ class Nothing(Config):
 
 @final
 class PromptFile(Config):
-    """A text file with one prompt a line (empty lines are left out), or a `.jsonl` file whose rows have a column with
-    the prompt.
+    """A table with a column of prompts: `.txt` with one prompt a line, `.jsonl`, `.json`, `.csv`, `.tsv` or `.parquet`.
 
     A row that asks for a class by its number (`label`) needs no text.
 
     Args:
-        prompt_column: of a `.jsonl` file.
+        prompt_column: the column with the prompt.
 
     Example:
         >>> import tempfile
@@ -193,24 +190,8 @@ class PromptFile(Config):
         Raises:
             ConfigError: the file cannot be read, a row lacks the column, or there is no prompt; names file and line.
         """
-        rows = self._rows() if Path(self.path).suffix.lower() == ".jsonl" else self._lines()
-        if not rows:
-            raise ConfigError(f"data.source.path = {self.path!r} holds no prompt; write one a line")
+        rows = [self._row(where, row) for where, row in read_rows(self.path, "data.source.path")]
         return Content(list({json.dumps(row, sort_keys=True): row for row in rows}.values()))
-
-    def _lines(self) -> list[dict[str, Any]]:
-        try:
-            # Some editors begin a file with a mark of its encoding; a line ends at a line feed and nowhere else.
-            lines = read_whole(Path(self.path)).decode("utf-8-sig").split("\n")
-        except (OSError, UnicodeDecodeError) as error:
-            raise ConfigError(
-                f"data.source.path = {self.path!r} cannot be read: {error}; give a text file with one prompt a line, or"
-                " a .jsonl file"
-            ) from error
-        return [{"prompt": line.strip()} for line in lines if line.strip()]
-
-    def _rows(self) -> list[dict[str, Any]]:
-        return [self._row(where, row) for where, row in read_json_lines(self.path, "data.source.path")]
 
     def _row(self, place: str, row: dict[str, Any]) -> dict[str, Any]:
         text = row.get(self.prompt_column)

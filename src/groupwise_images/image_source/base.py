@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, final
 
 from pydantic import Field
 
-from groupwise.config import Config, ConfigError, read_json_lines
+from groupwise.config import Config, ConfigError, read_rows
 from groupwise.config.errors import PerStep, Positive, Width
 from groupwise.config.files import check_file
 from groupwise.domain.exported import filled_columns
@@ -353,8 +353,8 @@ _TARGET = "target"
 
 @final
 class Table(Config):
-    """Images of the rows of a `.jsonl` file, in the file's order; the other columns are for rewards, None where a
-    row lacks one.
+    """Images of the rows of a table (`.jsonl`, `.csv`, ...), in the file's order; the other columns are for rewards,
+    None where a row lacks one.
 
     A path is relative to the folder of the table. An image's name is its path as the row has it.
 
@@ -396,7 +396,7 @@ class Table(Config):
             ConfigError: a row without an image, one image twice, a file that cannot be read or is of another kind, a
                 pair of two sizes, a column that rewards know as another; names the line and the file.
         """
-        pictures = [self._picture(place, row, key) for place, row in read_json_lines(self.path, f"{key}.path")]
+        pictures = [self._picture(place, row, key) for place, row in read_rows(self.path, f"{key}.path")]
         lines: dict[str, int] = {}
         for number, picture in enumerate(pictures, 1):
             if (first := lines.setdefault(picture.key, number)) != number:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, TypeVar, final
 
 from pydantic import ConfigDict, Field, model_validator
 
-from groupwise.config import Config, ConfigError, read_json_lines, validate
+from groupwise.config import Config, ConfigError, read_rows, validate
 from groupwise.config.errors import Count, Positive, Seed
 from groupwise_selection.embedder import HashedWords
 from groupwise_selection.example import Example, Query, Questions, distinct
@@ -73,7 +73,7 @@ def read_lines(kind: type[_Line], path: str | Path, key: str) -> dict[str, _Line
     """
     lines: dict[str, _Line] = {}
     ids: set[str] = set()
-    for where, row in read_json_lines(path, key):
+    for where, row in read_rows(path, key):
         place = f"{where} ({row['id']!r})" if isinstance(row.get("id"), str) else where
         line = lines[place] = validate(kind, row, place)
         if line.id in ids:
@@ -142,11 +142,6 @@ class Files(Config):
 
     @model_validator(mode="after")
     def _sound(self) -> Files:
-        for name in ("queries", "examples"):
-            if not getattr(self, name).endswith(".jsonl"):
-                raise ValueError(
-                    f"{name} = {getattr(self, name)!r}: write a file that ends in .jsonl, one JSON object a line"
-                )
         if self.embedder is not None and self.embeddings is not None:
             raise ValueError("embeddings and embedder are both set, and either gives the vectors; remove one")
         return self

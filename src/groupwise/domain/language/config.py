@@ -184,7 +184,8 @@ class DataConfig(Config):
             `NAME/greedy/...`. With any, nothing is held out of `source`. A source that makes its rows makes
             `num_held_out` of them.
         num_train: training prompts; unset takes all there are (a source that makes its rows needs a number).
-        num_held_out: prompts kept for evaluation, out of the rows of `source` where it names no others.
+        num_held_out: prompts kept for evaluation, out of the rows of `source` where it names no others; unset keeps a
+            tenth of the rows, at most 256, and 256 of a source that makes its rows.
         seed: of the rows and of the split. It is not the run's seed, so that runs with different seeds are judged on
             the same prompts.
         prompt_column: the column with the prompt, a text or a list of messages.
@@ -198,12 +199,27 @@ class DataConfig(Config):
     source: SourceConfig
     evaluation: Mapping[SetName, EvaluationSource] = Field(default_factory=dict)
     num_train: Positive | None = None
-    num_held_out: Positive = 256
+    num_held_out: Positive | None = None
     seed: Seed = 0
     prompt_column: str = "prompt"
     prompt_template: str | None = None
     map: InModule | None = None
     answer_column: str | None = None
+
+    def held_out_of(self, num_rows: int | None) -> int:
+        """Returns the number of prompts that are kept for evaluation.
+
+        Args:
+            num_rows: the number of rows of the source; None where it makes its rows.
+
+        Example:
+            >>> from groupwise.domain.language.source import Texts
+            >>> [DataConfig(source=Texts(prompts=("a", "b"))).held_out_of(num) for num in (2, 60, None)]
+            [1, 6, 256]
+        """
+        if self.num_held_out is not None:
+            return self.num_held_out
+        return _HELD_OUT if num_rows is None else min(_HELD_OUT, max(num_rows // 10, 1))
 
     @property
     def evaluation_sources(self) -> dict[str, Source]:
@@ -400,6 +416,11 @@ class LanguageConfig(DomainConfig):
         """Returns the keys that put the domain on a saved model: its folder, or the state of a server that it names."""
         kind = _kind_of(Path(folder))
         return super().on_model(folder) if kind is None else {"model": kind.saved_in(Path(folder))}
+
+    @classmethod
+    def on_prompts(cls, path: str) -> dict[str, Any]:
+        """Returns the keys that train on the rows of a file."""
+        return {"data": {"source": {"kind": "files", "paths": [path]}}}
 
     @classmethod
     def on_objects(cls, objects: DomainObjects) -> dict[str, Any]:
@@ -615,8 +636,6 @@ def _rows(data: RowsObject | str | None, eval_data: EvaluationObjects) -> dict[s
         table["num_train"] = None
     if alone is not None:
         table["num_held_out"] = _HELD_OUT if alone.num_rows is None else max(alone.num_rows, 1)
-    elif data.num_rows is not None:
-        table["num_held_out"] = min(_HELD_OUT, max(data.num_rows // 10, 1))
     return table
 
 

@@ -73,15 +73,16 @@ def split(data: DataConfig, demonstrations: DemonstrationsConfig | None = None) 
     source, num_demonstrated = data.source, (demonstrations.num or 0) if demonstrations is not None else 0
     sets = {name: _evaluation_rows(name, set_source, data) for name, set_source in data.evaluation_sources.items()}
     held_out = [row for set_rows in sets.values() for row in set_rows] or source.held_out_rows(
-        data.num_held_out, data.seed
+        data.held_out_of(None), data.seed
     )
     from_elsewhere = held_out is not None
-    num_rows_needed = (data.num_train or 0) + num_demonstrated + (0 if from_elsewhere else data.num_held_out)
+    num_rows_needed = (data.num_train or 0) + num_demonstrated + (0 if from_elsewhere else data.held_out_of(None))
     rows = (
         _distinct_rows(data, num_rows_needed)
         if source.endless
         else _rows_with_prompts(source.rows(None, data.seed), data)
     )
+    num_held_out = data.held_out_of(None if source.endless else len(rows))
     if not rows:
         raise ConfigError(
             f"{_source_text(source)} holds no rows; give a source with at least one prompt for training and one held"
@@ -89,7 +90,7 @@ def split(data: DataConfig, demonstrations: DemonstrationsConfig | None = None) 
         )
     num_rows = len(rows)
     if held_out is None:
-        held_out, rows = _first_prompts(rows, data.num_held_out, source)
+        held_out, rows = _first_prompts(rows, num_held_out, source)
     elif not sets:
         held_out = _rows_with_prompts(held_out, data)
     held_out_ids = {source.identity(row) for row in held_out}
@@ -108,7 +109,7 @@ def split(data: DataConfig, demonstrations: DemonstrationsConfig | None = None) 
         or (source.endless and len(train) < num_train)
         or len(demonstrated_rows) < num_demonstrated
     ):
-        settings_text = f"num_train = {data.num_train}, num_held_out = {data.num_held_out}" + (
+        settings_text = f"num_train = {data.num_train}, num_held_out = {num_held_out}" + (
             f", demonstrations.num = {num_demonstrated}" if num_demonstrated else ""
         )
         num_distinct = len({source.identity(row) for row in [*held_out, *rows]})
@@ -128,7 +129,7 @@ def split(data: DataConfig, demonstrations: DemonstrationsConfig | None = None) 
 
 def _evaluation_rows(name: str, source: Source, data: DataConfig) -> list[Row]:
     """Reads all rows of an evaluation set, with their prompts."""
-    rows = _rows_with_prompts(source.rows(data.num_held_out if source.endless else None, data.seed), data)
+    rows = _rows_with_prompts(source.rows(data.held_out_of(None) if source.endless else None, data.seed), data)
     if not rows:
         raise ConfigError(f"data.evaluation.{name}: {_source_text(source)} holds no rows; give at least one prompt")
     return rows

@@ -4,10 +4,13 @@ or killed.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager, nullcontext
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from time import perf_counter
 from typing import Any, final
 
 import torch
@@ -18,7 +21,7 @@ from groupwise.config import ConfigError, read_json
 from groupwise.domain.base import Domain
 from groupwise.domain.protocol import Tabulates
 from groupwise.domain.returned import check_first_batch, checked_tables, naming_failed_method
-from groupwise.plugins import find
+from groupwise.plugins import brought, find
 from groupwise.processes import is_first_process, is_launched, is_out_of_memory
 from groupwise.reference import ReferencePolicy
 from groupwise.runs import EvaluatedOn, RunFolder
@@ -163,6 +166,25 @@ class Result:
     signal: int = 0
     before_step: int = 0
     after_step: int = 0
+
+    @property
+    def metrics(self) -> list[dict[str, Any]]:
+        """The rows of `metrics.jsonl`, one a step."""
+        return list(read_metrics(self.folder.metrics))
+
+    def __getattr__(self, name: str) -> Any:
+        """Returns a method that a package brings by an entry point of `groupwise.results`: `report()`, `doctor()`."""
+        if name.startswith("_") or (method := brought("groupwise.results", name)) is None:
+            raise AttributeError(f"a result has no {name!r}")
+        return partial(method, self.folder.path)
+
+    def __repr__(self) -> str:
+        values = ", ".join(f"{key}={value!r}" for key, value in self.summary.items() if not isinstance(value, Mapping))
+        return f"Result({str(self.folder.path)!r}, {values or 'not ended'})"
+
+    def _repr_html_(self) -> str | None:
+        html = brought("groupwise.results", "html")
+        return None if html is None else html(self.folder.path)
 
 
 def train(job: Job, path: Path | str) -> Result:
@@ -349,7 +371,8 @@ def _opened(job: Job, process: _Process, *, resumed: bool) -> Iterator[tuple[Ses
         closing(domains),
         closing(trackers),
     ):
-        session = _session(job, process, domain, trackers, interrupt)
+        # A run that goes on has used some of its time before.
+        session = _session(job, process, domain, trackers, interrupt, sum(state.progress.seconds.values()))
         for remark in [*remarks, *job.remarks, *domains.remarks(job.recipes), *precision_remarks(domain)]:
             session.note(remark)
         if resumed:
@@ -416,6 +439,7 @@ def _build(job: Job, process: _Process, opened: ExitStack, *, resumed: bool) -> 
             for domain in domains.that_sample(job.recipes):
                 check_first_batch(domain, process.streams)
         check_same_start(domains.base, process.world)
+    job = job.fitted(domains)
     if job.recipes[0].train.sharding == "full" and process.world.joined:
         try:
             domains.base.learner.shard(process.device)
@@ -454,7 +478,9 @@ def _total_steps(job: Job, progress: Progress) -> int:
     return progress.step - progress.stage_step + sum(recipe.train.num_steps for recipe in job.recipes[progress.stage :])
 
 
-def _session(job: Job, process: _Process, domain: Domain, trackers: Trackers, interrupt: Interrupt) -> Session:
+def _session(
+    job: Job, process: _Process, domain: Domain, trackers: Trackers, interrupt: Interrupt, used: float
+) -> Session:
     return Session(
         domain=domain,
         streams=process.streams,
@@ -467,6 +493,7 @@ def _session(job: Job, process: _Process, domain: Domain, trackers: Trackers, in
         interrupt=interrupt,
         watch=None if (watch := find("Watch")) is None else watch(job.resolved),
         track=job.track,
+        ends_at=math.inf if job.minutes is None else perf_counter() + 60 * job.minutes - used,
     )
 
 

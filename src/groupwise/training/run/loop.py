@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import contextlib
 import inspect
+import math
 import os
 import signal
 import threading
@@ -202,6 +203,10 @@ class Watch(Protocol):
     def see(self, row: Mapping[str, Any]) -> Sequence[Any]: ...
 
 
+OUT_OF_TIME = "the minutes of the run are over"
+"""The reason why a stage ends, and with it the run."""
+
+
 @final
 @dataclass
 class Session:
@@ -221,6 +226,8 @@ class Session:
         track: how often rollouts are written, and how many records stay.
         announced: the keys of sentences that were said once and are not repeated.
         alarm: the rule that the trackers show.
+        ends_at: the reading of `perf_counter` by which the run is to have ended, its last evaluation included.
+        evaluation_seconds: the time that the newest evaluation took.
     """
 
     domain: Domain
@@ -236,6 +243,8 @@ class Session:
     track: TrackConfig = field(default_factory=TrackConfig)
     announced: set[object] = field(default_factory=set)
     alarm: str = ""
+    ends_at: float = math.inf
+    evaluation_seconds: float = 0.0
 
     def note(self, text: str) -> None:
         """Shows one sentence to the people who follow the run."""
@@ -324,6 +333,9 @@ def run_stage(session: Session, recipe: Recipe, state: TrainState) -> bool:
         progress.stage_seconds += undelayed
         limit = recipe.train.max_seconds
         ended = f"its {limit:g} seconds are over" if limit is not None and progress.stage_seconds >= limit else ""
+        # Another step and the last evaluation have to fit.
+        if perf_counter() + spent + session.evaluation_seconds > session.ends_at:
+            ended = OUT_OF_TIME
         values["step_time"] = spent
         is_cuda = session.device.type == "cuda"
         peak = torch.cuda.max_memory_allocated(session.device) if is_cuda else peak_memory_bytes()
@@ -359,7 +371,7 @@ def evaluate_now(
     Returns:
         the metrics as `eval/...`, and whether the score is the best so far.
     """
-    progress = state.progress
+    progress, start = state.progress, perf_counter()
     if (rewards := rewards_of(session.domain)) is not None:
         ready_rewards(rewards, state, recipe, session.domain.num_prompts)
     with (autocast or autocast_of(recipe, session.device))(), state.averaged():
@@ -374,6 +386,7 @@ def evaluate_now(
         session.trackers.members(progress.step, "evaluation", evaluation.records, evaluation.pictures)
     if is_best:
         keep_best_model(session, state)
+    session.evaluation_seconds = perf_counter() - start
     return {
         PREFIX + key: value
         for key, value in {**metrics, **_evaluation_events(session, progress.step, evaluation)}.items()

@@ -280,11 +280,8 @@ def check_domain(domain: Domain, recipe: Recipe, streams: Streams, world: World)
             f"train.l2_to_reference = {train.l2_to_reference}: the reference is the adapter switched off and has no"
             ' weights to be pulled to; write reference = { kind = "frozen", adapter = "copy" }'
         )
-    if domain.num_prompts < train.prompts_per_step:
-        raise ConfigError(
-            f"train.prompts_per_step = {train.prompts_per_step}: the training set has {domain.num_prompts} prompts; "
-            f"write train.prompts_per_step = {max(1, domain.num_prompts)} or less, or give more data"
-        )
+    if domain.num_prompts < 1:
+        raise ConfigError("the training set has no prompts; give more data, or hold fewer out")
 
 
 def _check_learner(learner: Learner, recipe: Recipe, world: World) -> None:

@@ -24,7 +24,16 @@ from groupwise.track.tracker import same_decimals
 from groupwise.training.distributed import World
 from groupwise.training.job import Domains, Job, Recipe
 from groupwise.training.run.evaluation import evaluate, metric_name
-from groupwise.training.run.loop import Session, autocast_of, evaluate_now, keep_best_model, keep_model, run_stage, save
+from groupwise.training.run.loop import (
+    OUT_OF_TIME,
+    Session,
+    autocast_of,
+    evaluate_now,
+    keep_best_model,
+    keep_model,
+    run_stage,
+    save,
+)
 from groupwise.training.run.run_folder import summarise, write_json
 from groupwise.training.step.passes import fit_passes, restore_passes
 from groupwise.training.step.state import Progress, TrainState, ready_rewards, reference_config, rewards_of
@@ -305,6 +314,9 @@ def _end(session: Session, recipe: Recipe, state: TrainState, job: Job, index: i
         session.row(progress.step, recipe.name, values)
     if recipe.samples:
         progress.sampled_seconds += progress.stage_seconds
+    if progress.stage_ended == OUT_OF_TIME and (left := [later.name for later in job.recipes[index + 1 :]]):
+        session.note(f"left out, as the time is over: {', '.join(left)}")
+        index = len(job.recipes) - 1
     progress.stage, progress.stage_step, progress.stage_seconds, progress.stage_ended = index + 1, 0, 0.0, ""
     progress.evaluations_without_gain = progress.micro_batch_members = progress.measured_decisions = (
         progress.group_size

@@ -1,0 +1,112 @@
+"""A task of one's own: its options behind the command, the files that `init` writes, and the bound of its minutes."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.docs.page_commands import own_task
+
+from groupwise import train
+
+SMALL = ["train.num_steps=2", "train.group_size=2", "train.prompts_per_step=2", "domain.sampling.max_new_tokens=3"]
+OWN = ["--model", "models/small", "--prompts", "prompts.jsonl", "--reward", "my_rewards:correct"]
+
+
+@pytest.fixture
+def task(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    own_task(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.delitem(sys.modules, "my_rewards", raising=False)
+    return tmp_path
+
+
+def trained(out: str, **settings: Any) -> Any:
+    from my_rewards import correct  # pyright: ignore[reportMissingImports]
+
+    small = {"train.group_size": 2, "domain.sampling.max_new_tokens": 3}
+    return train("models/small", rewards=correct, data="prompts.jsonl", out=out, **small, **settings)
+
+
+def test_three_options_are_an_experiment(groupwise, task: Path):
+    ended = groupwise("train", *SMALL, *OWN, "--out", "runs/a", "--minutes", "10")
+    assert ended.status == 0, ended
+    config = json.loads((task / "runs/a/config.json").read_text())
+    assert (config["name"], config["minutes"], config["stages"], config["controls"]) == ("prompts", 10, [], {})
+    assert config["domain"]["data"]["source"]["paths"] == ["prompts.jsonl"]
+    assert list(config["domain"]["rewards"]) == ["correct"]
+    # The default of 12 rows: one is held out.
+    assert len(list((task / "runs/a/rollouts").glob("evaluation-*.jsonl"))) == 2
+    assert json.loads((task / "runs/a/summary.json").read_text())["steps"] == 2
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ([], "--model, --prompts, --reward: missing; write --model MODEL"),
+        (OWN[:4], "--reward: missing"),
+        ([*OWN[:4], "--reward", "exact_answr"], "did you mean exact_answer?"),
+        ([*OWN[:4], "--reward", "my_rewards:corect"], "corect"),
+        ([*OWN[:2], "--prompts", "prompts.docx", *OWN[4:]], "'prompts.docx' ends in '.docx'"),
+        (["restoration", "--prompts", "prompts.jsonl"], "restoration domain reads no file of prompts"),
+    ],
+)
+def test_an_option_that_is_missing_or_wrong_is_told(words: list[str], message: str, groupwise, task: Path):
+    ended = groupwise("train", *words)
+    assert ended.status == 2
+    assert message in ended.err
+    assert not (task / "runs").exists()
+
+
+def test_named_rewards_take_the_place_of_an_experiments(groupwise, task: Path):
+    Path("mine.toml").write_text(
+        'extends = "prompts"\n[domain]\nmodel = { kind = "pretrained", path = "models/small" }\n'
+        'data = { source = { kind = "files", paths = ["prompts.jsonl"] } }\n'
+        '[domain.rewards.short]\nkind = "length"\ntarget = 3\n',
+        encoding="utf-8",
+    )
+    ended = groupwise(
+        "train", "mine.toml", *SMALL, "--reward", "my_rewards:correct", "--reward", "exact_answer", "--out", "a"
+    )
+    assert ended.status == 0, ended
+    assert list(json.loads(Path("a/config.json").read_text())["domain"]["rewards"]) == ["correct", "exact_answer"]
+
+
+def test_init_writes_a_task_that_runs(groupwise, task: Path):
+    ended = groupwise("init", "sums", "--model", "models/small")
+    assert ended.status == 0
+    commands = [line.strip() for line in ended.out.splitlines() if line.startswith("  groupwise")]
+    assert [words.split()[1] for words in commands] == ["check", "evaluate", "train"]
+    for line in commands:
+        words = line.split()[1:]
+        shortened = [] if words[0] == "evaluate" else SMALL
+        ended = groupwise(*words, *shortened)
+        assert ended.status == 0, (line, ended)
+    again = groupwise("init", "sums")
+    assert again.status == 2
+    assert "sums.toml, sums_rewards.py, sums.jsonl: stands here already" in again.err
+    assert groupwise("init", "my-task").status == 2
+
+
+def test_a_run_ends_with_its_minutes(task: Path):
+    run = trained("a", minutes=0.02, **{"train.num_steps": 10**6})
+    steps = [row["step"] for row in run.metrics]
+    assert 1 <= run.summary["steps"] < 10**6
+    assert f"eval/{run.summary['metric']}" in run.metrics[-1]  # the last evaluation was made
+    assert steps[-1] == run.summary["steps"]
+
+
+def test_a_step_takes_all_prompts_where_there_are_few(task: Path, capsys: pytest.CaptureFixture[str]):
+    run = trained("a", **{"train.num_steps": 1})
+    assert run.metrics[-1]["num_prompts_drawn"] == 11
+    assert "a step takes all 11 training prompts (train.prompts_per_step = 16)" in capsys.readouterr().out
+    assert run.report().is_file()
+    assert "Nothing wrong" in repr(run.doctor()) or "warning" in repr(run.doctor()) or "note" in repr(run.doctor())
+    assert "<polyline" not in run._repr_html_()  # one step draws no line
+    assert "prompts.jsonl" not in repr(run)
+    with pytest.raises(AttributeError, match="a result has no 'reports'"):
+        _ = run.reports
