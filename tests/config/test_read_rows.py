@@ -82,3 +82,19 @@ def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
     for ending in ("csv", "json", "jsonl", "parquet", "txt"):
         with pytest.raises(ConfigError, match=rf"key: there is no file '.*nowhere.{ending}'"):
             read_rows(tmp_path / f"nowhere.{ending}", "key")
+
+
+@pytest.mark.parametrize("ending", ["jsonl", "json"])
+def test_bytes_that_are_no_text_are_named_and_a_mark_of_the_encoding_is_left_out(tmp_path: Path, ending: str) -> None:
+    path, text = tmp_path / f"a.{ending}", b'{"prompt": "%s"}' if ending == "jsonl" else b'[{"prompt": "%s"}]'
+    path.write_bytes(text % b"\xff")
+    with pytest.raises(ConfigError, match=rf"a.{ending}.* is no .*UTF-8.*byte 0xff"):
+        read_rows(path, "key")
+    path.write_bytes(b"\xef\xbb\xbf" + text % b"x")
+    assert [row for _, row in read_rows(path, "key")] == [{"prompt": "x"}]
+
+
+def test_only_a_line_feed_ends_a_line_of_json(tmp_path: Path) -> None:
+    rows = [{"prompt": "one\u2028line\u0085still"}, {"prompt": "the next"}]
+    (tmp_path / "a.jsonl").write_text("\n".join(json.dumps(row, ensure_ascii=False) for row in rows), encoding="utf-8")
+    assert [row for _, row in read_rows(tmp_path / "a.jsonl", "key")] == rows

@@ -215,7 +215,9 @@ FIRST_FAULTS: list[tuple[str, Callable[[Any], Any], str]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("method", "change", "sentence"), FIRST_FAULTS, ids=lambda value: str(value)[:30])
+@pytest.mark.parametrize(
+    ("method", "change", "sentence"), FIRST_FAULTS, ids=lambda value: value[:30] if isinstance(value, str) else ""
+)
 def test_a_fault_of_the_first_batch_is_named_before_anything_is_computed(
     method: str, change: Callable[[Any], Any], sentence: str, tmp_path: Path
 ) -> None:

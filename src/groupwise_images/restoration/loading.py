@@ -96,20 +96,22 @@ def add_lora(module: nn.Module, config: LoraConfig) -> nn.Module:
     import peft
 
     layers, targets = _adaptable(module), config.target_modules
+    names = [name for name, layer in module.named_modules() if isinstance(layer, (nn.Conv2d, nn.Linear))]
     if targets is None:
         chosen = layers
     elif isinstance(targets, str):
         try:
-            chosen = [name for name in layers if re.fullmatch(targets, name)]
+            chosen = [name for name in names if re.fullmatch(targets, name)]
         except re.error as error:
             raise ConfigError(
                 f"lora.target_modules = {targets!r}: {error}; write a regular expression, or a list of endings"
             ) from error
     else:
-        chosen = [name for name in layers if any(name == ending or name.endswith(f".{ending}") for ending in targets)]
-    if not chosen:
+        chosen = [name for name in names if any(name == ending or name.endswith(f".{ending}") for ending in targets)]
+    if not chosen or not set(chosen) <= set(layers):
+        unfit = ", ".join(name for name in chosen if name not in layers) or "no layer"
         raise ConfigError(
-            f"lora.target_modules = {targets!r} names no layer that can have an adapter; those that can are {layers}"
+            f"lora.target_modules = {targets!r} names {unfit}; the layers that can have an adapter are {layers}"
         )
     # Where no gradient is asked for, torch's transformer layers compute from the weights of their layers, without
     # calling them: adapters would be scored and trained, and left out of samples and evaluations.
