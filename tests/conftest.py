@@ -89,6 +89,7 @@ def disk(tmp_path: Path) -> Iterator[Path]:
     if os.geteuid() != 0 or subprocess.run(mount, capture_output=True, check=False).returncode != 0:
         pytest.skip("mounting needs root")
     yield folder
+    gc.collect()  # Weights that were read from a file keep it open.
     subprocess.run(["umount", folder], check=True)
 
 

@@ -5,7 +5,7 @@ libraries for models.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, final
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, final
 
 from pydantic import Field, model_validator
 
@@ -233,6 +233,11 @@ class SelectionConfig(DomainConfig):
         from groupwise_selection.export import export
 
         return export(validate(cls, dict(request.settings), str(request.run)), request)
+
+    @classmethod
+    def on_prompts(cls, path: str) -> dict[str, Any]:
+        """Returns the keys that take the queries of a file; `source.examples` names the examples."""
+        return {"source": {"kind": "files", "queries": path}}
 
     def open(self, *, streams: Streams, device: str = "cpu") -> SelectionDomain:
         """Opens the domain: reads and checks the questions, loads the task model and the policy.

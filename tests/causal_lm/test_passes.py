@@ -27,7 +27,7 @@ from transformers import (
 from groupwise.causal_lm import decode, fused_pass, scoring
 from groupwise.causal_lm.backbone import Backbone
 from groupwise.causal_lm.config import SmallModelConfig
-from groupwise.causal_lm.decode import FusedDecoder
+from groupwise.causal_lm.decode import FusedDecoder, prefill
 from groupwise.causal_lm.sharded import ShardedLM
 from groupwise.causal_lm.small import character_tokenizer, small_model
 from groupwise.config import ConfigError
@@ -244,20 +244,23 @@ def test_every_step_equals_a_forward_of_the_whole_row(name, padded):
 
 
 def test_models_without_a_fused_form_go_through_the_library(model_of):
-    assert FusedDecoder.serves(Backbone(model_of("llama")))
-    assert not FusedDecoder.serves(Backbone(model_of("gpt2")))
-    assert not FusedDecoder.serves(Backbone(model_of("gemma2")))
-    assert not FusedDecoder.serves(Backbone(model_of("llama", torch.float64)))
-    assert not FusedDecoder.serves(Backbone(model_of("llama", torch.bfloat16)))
-    assert not FusedDecoder.serves(Backbone(model_of("llama", hidden_act="gelu")))
-    assert not FusedDecoder.serves(
+    def is_fused(backbone: Backbone) -> bool:
+        return isinstance(prefill(backbone, [[3, 4]], 1, 2)[1], FusedDecoder)
+
+    assert is_fused(Backbone(model_of("llama")))
+    assert not is_fused(Backbone(model_of("gpt2")))
+    assert not is_fused(Backbone(model_of("gemma2")))
+    assert not is_fused(Backbone(model_of("llama", torch.float64)))
+    assert not is_fused(Backbone(model_of("llama", torch.bfloat16)))
+    assert not is_fused(Backbone(model_of("llama", hidden_act="gelu")))
+    assert not is_fused(
         Backbone(model_of("llama", rope_parameters={"rope_type": "dynamic", "rope_theta": 100.0, "factor": 2.0}))
     )
     sliding = {"use_sliding_window": True, "sliding_window": 4, "max_window_layers": 1}
-    assert not FusedDecoder.serves(Backbone(model_of("qwen3", **sliding)))
-    assert not FusedDecoder.serves(Backbone(get_peft_model(model_of("llama"), LoraConfig(target_modules=["v_proj"]))))
+    assert not is_fused(Backbone(model_of("qwen3", **sliding)))
+    assert not is_fused(Backbone(get_peft_model(model_of("llama"), LoraConfig(target_modules=["v_proj"]))))
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        assert not FusedDecoder.serves(Backbone(model_of("llama")))
+        assert not is_fused(Backbone(model_of("llama")))
 
 
 # A model in shards of one process accumulates the gradients of a plain one, whichever of its weights are trained.

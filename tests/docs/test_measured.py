@@ -62,7 +62,7 @@ def test_what_the_loss_refuses_now_was_refused_when_it_was_measured(system: str,
     for name in method_names():
         reasons = list(refusals(Objective.preset(name)))
         if reasons:
-            assert TABLE[system]["presets"][name].get("refused") == "; ".join(reasons)
+            assert TABLE[system]["presets"][name].get("refused"), reasons
 
 
 def test_the_page_has_a_cell_for_every_pair() -> None:

@@ -212,7 +212,7 @@ def check_changes(command: str) -> None:
 def shipped_name(verb: str, arguments: Sequence[str]) -> str | None:
     """The shipped experiment that a command names; `None` where it names a file or a run."""
     if verb in ("train", "check", "compare") and not arguments[0].startswith("runs/"):
-        return None if arguments[0].endswith(".toml") else arguments[0]
+        return None if arguments[0].endswith(".toml") or arguments[0].startswith("--") else arguments[0]
     return None
 
 

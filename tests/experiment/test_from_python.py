@@ -82,7 +82,7 @@ def test_a_run_on_objects_says_what_it_cannot_describe(trained: tuple[Path, list
     assert config["objects"]["data"]["type"] == "list of 20"
     assert config["domain"]["rewards"]["brief"]["path"] == f"{__name__}:brief", "a function of a module has a path"
     assert config["domain"]["rewards"]["exact"]["kind"] == "exact_answer"
-    assert config["domain"]["data"]["num_held_out"] == 2
+    assert config["domain"]["data"]["num_held_out"] is None  # a tenth
 
 
 def test_what_needs_an_object_names_it_and_what_needs_none_works(trained: tuple[Path, list[int]]) -> None:
@@ -205,8 +205,8 @@ def test_an_argument_replaces_what_the_experiment_says_and_it_is_said_once(
 
 def test_an_objective_is_taken_as_it_is(tiny: Path, tmp_path: Path) -> None:
     objective = groupwise.Objective.preset("dr_grpo", **{"trust.high": 0.4})
-    with pytest.raises(ConfigError, match="prompts_per_step"):
-        groupwise.train(tiny, objective=objective, out=tmp_path / "a", **{"train.prompts_per_step": 500})
+    with pytest.raises(ConfigError, match="is not a metric of this domain"):
+        groupwise.train(tiny, objective=objective, out=tmp_path / "a", **{"train.metric": "greedy/other"})
     groupwise.train(
         tiny,
         objective=objective,

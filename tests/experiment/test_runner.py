@@ -86,12 +86,12 @@ def test_a_trained_model_keeps_the_objective_of_its_run_and_the_reference_that_i
 
 
 def test_a_run_that_could_not_begin_leaves_no_folder_and_one_that_was_there_stays(tiny: Path, tmp_path: Path):
-    broken = load_experiment(tiny, ["train.prompts_per_step=500"])
-    with pytest.raises(ConfigError, match="prompts_per_step"):
+    broken = load_experiment(tiny, ["train.metric=greedy/other"])
+    with pytest.raises(ConfigError, match="is not a metric of this domain"):
         run(broken, tmp_path / "new")
     assert not (tmp_path / "new").exists()
     (tmp_path / "mine").mkdir()
-    with pytest.raises(ConfigError, match="prompts_per_step"):
+    with pytest.raises(ConfigError, match="is not a metric of this domain"):
         run(broken, tmp_path / "mine")
     assert (tmp_path / "mine").is_dir()
     assert not any((tmp_path / "mine").iterdir())

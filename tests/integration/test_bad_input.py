@@ -116,7 +116,6 @@ def test_a_tokenizer_without_an_end_takes_the_models_or_is_refused(
     [
         ([], [], "prompts.jsonl' is empty"),
         (["a", "b"], [], "ask for more different prompts than there are: the 2 rows"),
-        (["a", "b", "c", "d"], [], "train.prompts_per_step = 3: the training set has 2 prompts"),
         (["a", "b", "", "d", "e"], [], "the prompt is empty in the row {'prompt': ''}"),
         (list("abcdef"), ["train.group_size=1"], "write train.group_size = 2 or more"),
         (list("abcdef"), ["domain.data.prompt_column=question"], "columns present: prompt"),

@@ -76,7 +76,7 @@ def test_the_terminal_fits_its_width_and_ctrl_c_ends_the_run(columns: int, file:
     assert any(re.search(r"held-out greedy/\w+ \d\.", line) for line in text)
     assert any("! all_flat (groupwise doctor)" in line for line in text)
     plain = " ".join(line.strip() for line in text)
-    assert "ending after this step, with a checkpoint; once more ends at once" in plain
+    assert "ending after this step, with a checkpoint; Ctrl-C again ends at once" in plain
     assert "\x1b[?25h" in shown, "the cursor is given back"
     saved = max(int(path.name.removeprefix("step-")) for path in (run / "checkpoints").glob("step-*"))
     assert saved > 3

@@ -37,7 +37,7 @@ Overrides = Annotated[
     list[str] | None,
     typer.Argument(
         metavar="[KEY=VALUE]...",
-        help="Changes, for example method=dapo trust.high=0.3 train.group_size=16.",
+        help="Changes, for example method=dapo train.group_size=16 optimiser.learning_rate=1e-5.",
         autocompletion=_complete_change,
     ),
 ]
@@ -113,9 +113,8 @@ def load(
     # A name that does not exist is said before anything heavy is imported.
     source = find(name)
     if prompts is not None and name in shipped():
-        kind = source.tree["domain"]["kind"]
-        twins = [twin for twin in (f"{kind}_prompts", PROMPTS) if twin in shipped()]
-        name = next((twin for twin in twins if find(twin).tree["domain"]["kind"] == kind), name)
+        twins = {"language": PROMPTS, "diffusion": "diffusion_prompts"}
+        name = twins.get(name.partition("_")[0], name)
         source = find(name)
     if name == PROMPTS:
         _check_whole(items, {"--model": model, "--prompts": prompts, "--reward": rewards})

@@ -149,6 +149,11 @@ def message_for_user(error: BaseException) -> str | None:
             f"memory ran out ({str(error).strip().partition(chr(10))[0][:200] or type(error).__name__}); write"
             f" {_SMALLER}"
         )
+    if isinstance(error, ValueError) and sys.stdout is not None and sys.stdout.closed:
+        return (
+            "standard output was closed by something that this command called (a reward, a callback); what was computed"
+            " is in the run's folder"
+        )
     if isinstance(error, ModuleNotFoundError) and error.name is not None:
         return advice(error.name.partition(".")[0])
     # Code of ours checks that a file exists before it opens it, so a missing file here is a bug.

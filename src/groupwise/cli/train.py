@@ -24,8 +24,6 @@ from groupwise.runs.folder import RunFolder
 if TYPE_CHECKING:
     from groupwise.training.run.launch import Result
 
-# `groupwise resume`: a run goes on from its newest checkpoint.
-
 
 def resume(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="A run folder that `groupwise train` made.")],

@@ -235,7 +235,7 @@ def _replaced(source: Source, arguments: Arguments) -> list[str]:
             f"rewards: the argument ({', '.join(arguments.rewards)}) replaces domain.rewards of {source.name}"
             f" ({', '.join(names)})"
         )
-    if arguments.data is not None and "source" in (domain.get("data") or {}):
+    if arguments.data is not None and source.name != PROMPTS and "source" in (domain.get("data") or {}):
         sentences.append(f"data: the argument replaces domain.data.source of {source.name}")
     if arguments.callbacks is not None and (paths := source.tree.get("train", {}).get("callbacks")):
         sentences.append(f"callbacks: the argument replaces train.callbacks of {source.name} ({', '.join(paths)})")

@@ -338,7 +338,7 @@ def _measure(
     detail: bool,
     statistics: dict[str, Statistic],
 ) -> None:
-    """Returns the metrics that every objective has. A term carries gradient where the region is alive and every factor
+    """Adds the metrics that every objective has to `statistics`. A term carries gradient where the region is alive and every factor
     positive. The first factor is the weight: it is 0 where the log-prob is not finite, and such a decision is reached
     through no other term either.
     """

@@ -41,7 +41,7 @@ from groupwise.objective.correction import Correction, NoCorrection
 from groupwise.objective.credit import Credit
 from groupwise.objective.decisions import Counts
 from groupwise.objective.divergence import Divergence, NoDivergence
-from groupwise.objective.loss import check_log_prob, compat_weight, loss_of
+from groupwise.objective.loss import check_log_prob, compat_weight, incompatible, loss_of
 from groupwise.objective.matching import Matching, NoMatching
 from groupwise.objective.ratio import Identity, Ratio, Smoothing, Token
 from groupwise.objective.slot import SCOPES, Slot
@@ -93,8 +93,6 @@ def refusals(objective: Objective) -> Iterator[str]:
         if (lowest := schedule.extremes()[0]) < 0:
             yield f"{name} comes down to {lowest:g}, and below 0 the term would be unlearned; write numbers from 0 up"
     if objective.compat is not None:
-        from groupwise.objective.loss import incompatible
-
         yield from incompatible(objective)
 
 

@@ -8,7 +8,7 @@ rest is here.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, final
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, final
 
 from pydantic import Field, model_validator
 
@@ -205,6 +205,11 @@ class DiffusionConfig(DomainConfig):
             task="image-to-image" if is_paired else "text-to-image",
             adapter=isinstance(model, Mapping) and bool(model.get("lora")),
         )
+
+    @classmethod
+    def on_prompts(cls, path: str) -> dict[str, Any]:
+        """Returns the keys that draw images for the prompts of a file."""
+        return {"data": {"source": {"kind": "prompts", "path": path}}}
 
     def open(self, *, streams: Streams, device: str = "cpu") -> DiffusionDomain:
         """Opens the domain: prompts read and split, the model loaded.

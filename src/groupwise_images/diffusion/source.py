@@ -174,6 +174,7 @@ class PromptFile(Config):
 
     Example:
         >>> import tempfile
+        >>> from pathlib import Path
         >>> file = Path(tempfile.mkdtemp()) / "prompts.txt"
         >>> _ = file.write_text("a red cube\\na blue ball\\n")
         >>> [row["prompt"] for row in PromptFile(path=str(file)).read().prompts]

@@ -191,8 +191,8 @@ class AnswerFile:
         >>> AnswerFile(path).add({"a": {"no": -0.25}})
         >>> file = AnswerFile(path)
         >>> file.read(["a"])
-        >>> file["a"]
-        {'yes': -1.5, 'no': -0.25}
+        >>> sorted(file["a"].items())
+        [('no', -0.25), ('yes', -1.5)]
     """
 
     def __init__(self, path: Path) -> None:

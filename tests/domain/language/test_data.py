@@ -129,7 +129,7 @@ def test_a_function_may_change_rows_and_what_fails_in_it_is_said(tmp_path):
 @pytest.mark.parametrize(
     ("rows", "settings", "message"),
     [
-        ([], {}, "holds no rows"),
+        ([], {}, "is empty"),
         (
             numbered(1, 2),
             {"prompt_column": "questions"},
@@ -222,10 +222,10 @@ def with_prompt(row):
 @pytest.mark.parametrize(
     ("data", "message"),
     [
-        ({"evaluation": {"hard": "nowhere.jsonl"}}, r"there is no file 'nowhere.jsonl'"),
+        ({"evaluation": {"hard": "nowhere.jsonl"}}, r"data.evaluation.hard: there is no file 'nowhere.jsonl'"),
         ({"evaluation": {"hard": 3}}, r"evaluation.hard"),
         ({"evaluation": {"a b": "x.jsonl"}}, r"'a b' is no name of an evaluation set"),
-        ({"evaluation": {"hard": "empty.json"}}, r"data.evaluation.hard: .* holds no rows; give at least one prompt"),
+        ({"evaluation": {"hard": "empty.json"}}, r"data.evaluation.hard: 'empty.json' is empty"),
         (
             {"evaluation": {"hard": "train.json"}, "source": {"held_out_paths": ["train.json"]}},
             r"evaluation \(hard\) and source.held_out_paths both say what is evaluated on; write source.held_out_paths",

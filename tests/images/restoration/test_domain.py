@@ -269,8 +269,8 @@ def test_a_map_of_another_shape_is_told(name: str) -> None:
     with pytest.raises(
         RewardError,
         match=(
-            r"gave (a map of \[4, 4\] for image 'digit-\d+' of \[8, 8\]|an array of shape \[1, 8, 8\]).*one value a"
-            r" pixel"
+            r"gave (a map of \[4, 4\] for image 'digit-\d+' of \[8, 8\].*one value a pixel|maps, and an array of shape"
+            r" \[1, 8, 8\] for member 0; write a map of finite numbers, \[H, W\])"
         ),
     ):
         given.reward(sampled(given, reference=False))

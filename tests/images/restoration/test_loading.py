@@ -284,7 +284,7 @@ def test_an_adapter_finds_the_layers_of_any_network() -> None:
 def test_an_adapter_needs_layers(tmp_path: Path) -> None:
     with pytest.raises(
         ConfigError,
-        match=r"lora.target_modules = 'nothing' names no layer .*; those that can are \['features.0",
+        match=r"lora.target_modules = 'nothing' names no layer; the layers that can have an adapter are \['features.0",
     ):
         opened(lora={**LORA, "target_modules": "nothing"})
     with pytest.raises(
@@ -293,7 +293,7 @@ def test_an_adapter_needs_layers(tmp_path: Path) -> None:
         opened(lora={**LORA, "target_modules": "("})
     grouped = {"network": {"kind": "callable", "path": "tests.images.restoration.odd_networks:Grouped", "channels": 1}}
     # A grouped convolution cannot be merged, and `one` shares its weight with `two`.
-    with pytest.raises(ConfigError, match=r"those that can are \['first', 'last', 'project'\]"):
+    with pytest.raises(ConfigError, match=r"names one, depthwise; .* are \['first', 'last', 'project'\]"):
         opened(**grouped, lora={**LORA, "target_modules": ["depthwise", "one"]})
     adapted = opened(**grouped, lora={**LORA, "target_modules": "first|last|project"})
     with torch.no_grad():
@@ -340,5 +340,5 @@ def test_no_adapter_is_put_where_it_could_not_be_merged(tmp_path: Path, how: str
     save(adapted, network(**normed), tmp_path)
     images = torch.rand(2, 1, 8, 8, dtype=torch.float64)
     assert torch.allclose(load(tmp_path)(images), adapted(images), atol=1e-12)
-    with pytest.raises(ConfigError, match=r"names no layer .*; those that can are \['last'\]"):
+    with pytest.raises(ConfigError, match=r"names first; the layers that can have an adapter are \['last'\]"):
         opened(**normed, lora={**LORA, "target_modules": ["first"]})

@@ -82,7 +82,10 @@ def broken(prompts: list[str], completions: list[torch.Tensor]) -> list[object]:
 def test_maps_for_all_members_or_none() -> None:
     with Rewards({"odd": mixed}) as rewards, pytest.raises(RewardError, match=r"gave maps, and 1.0 for member 1"):
         rewards.score(["a", "b"], [NEAR, FAR])
-    with Rewards({"odd": broken}) as rewards, pytest.raises(RewardError, match=r"NaN or infinity for member 0"):
+    with (
+        Rewards({"odd": broken}) as rewards,
+        pytest.raises(RewardError, match=r"for member 0; write a map of finite numbers"),
+    ):
         rewards.score(["a", "b"], [NEAR, FAR])
 
 

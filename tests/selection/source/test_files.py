@@ -196,5 +196,6 @@ def test_files_that_are_none(tmp_path: Path) -> None:
         config.read()
     with pytest.raises(ConfigError, match="4 queries, and 9 are to be kept apart"):
         write(tmp_path, num_held_out=9).read()
-    with pytest.raises(ConfigError, match=r"ends in \.jsonl"):
-        validate(Files, {"kind": "files", "queries": "a.csv", "examples": "b.jsonl"})
+    (tmp_path / "queries.docx").write_bytes(b"x")
+    with pytest.raises(ConfigError, match=r"source\.queries: .*queries.docx' ends in '.docx'"):
+        config.model_copy(update={"queries": str(tmp_path / "queries.docx")}).read()

@@ -128,11 +128,10 @@ def test_what_begins_alike_is_forwarded_once(causal, monkeypatch):
     fed = []
     score = causal_lm.continuation_log_probs.__globals__["scoring"].score
 
-    def seen(backbone, prompts, tokens, mask, *more, **named):
-        fed.append(
-            sum(map(len, {tuple(prompt) for prompt in prompts})) + sum(int(row.nonzero().max()) + 1 for row in mask)
-        )
-        return score(backbone, prompts, tokens, mask, *more, **named)
+    def seen(backbone, inputs, **named):
+        prompts = {tuple(prompt) for prompt in inputs.prompts}
+        fed.append(sum(map(len, prompts)) + sum(int(row.nonzero().max()) + 1 for row in inputs.mask))
+        return score(backbone, inputs, **named)
 
     monkeypatch.setattr(causal_lm.continuation_log_probs.__globals__["scoring"], "score", seen)
     CausalLMTaskModel(causal).score(

@@ -14,7 +14,7 @@ from groupwise.track import Trackers
 from groupwise.track.console import ConsoleTracker
 from groupwise.training.run.loop import listening
 
-SENTENCE = "ending after this step, with a checkpoint; once more ends at once"
+SENTENCE = "ending after this step, with a checkpoint; Ctrl-C again ends at once"
 
 
 def test_a_request_that_finds_the_console_waiting_for_its_reader_leaves_it_on() -> None:

@@ -15,6 +15,7 @@ from groupwise.reference import EmaReference
 from groupwise.streams import Streams
 from groupwise.training import Job, Recipe, TrainConfig
 from groupwise.training.distributed import World
+from groupwise.training.job import Domains
 from groupwise.training.optimiser_config import OptimiserFromPath
 from groupwise.training.run.preflight import check_configuration, check_domain, precision_remarks
 
@@ -40,8 +41,13 @@ def test_float16_is_refused_because_no_loss_is_scaled() -> None:
         check_domain(domain, recipe(method="grpo", num_steps=1, prompts_per_step=4, group_size=4), Streams(0), World())
 
 
-def test_fewer_prompts_than_a_batch() -> None:
-    refused(recipe(prompts_per_step=16), r"training set has 8 prompts; write train.prompts_per_step = 8")
+def test_fewer_prompts_than_a_batch_make_smaller_steps() -> None:
+    job = Job("few", 0, [recipe(prompts_per_step=16, minibatches=12)], build_domain=lambda device: ToyDomain())
+    domains = Domains(ToyDomain())
+    fitted = job.fitted(domains)
+    assert (fitted.recipes[0].train.prompts_per_step, fitted.recipes[0].train.minibatches) == (8, 8)
+    assert "a step takes all 8 training prompts (train.prompts_per_step = 16)" in fitted.remarks[-1]
+    assert fitted.fitted(domains) == fitted
 
 
 def test_what_several_processes_cannot_do_is_told_before_a_model_is_loaded(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -129,7 +129,12 @@ def split(data: DataConfig, demonstrations: DemonstrationsConfig | None = None) 
 
 def _evaluation_rows(name: str, source: Source, data: DataConfig) -> list[Row]:
     """Reads all rows of an evaluation set, with their prompts."""
-    rows = _rows_with_prompts(source.rows(data.held_out_of(None) if source.endless else None, data.seed), data)
+    num = data.held_out_of(None) if source.endless else None
+    try:
+        rows = _rows_with_prompts(source.rows(num, data.seed), data)
+    except ConfigError as error:
+        # A file names the key of the training prompts, since it is read in the same way.
+        raise ConfigError(str(error).replace("data.source.paths", f"data.evaluation.{name}")) from None
     if not rows:
         raise ConfigError(f"data.evaluation.{name}: {_source_text(source)} holds no rows; give at least one prompt")
     return rows

@@ -149,20 +149,20 @@ def listening(report: Callable[[str], None]) -> Iterator[Interrupt]:
         the request, which is set when a signal comes.
 
     Raises:
-        KeyboardInterrupt: a second request came.
+        KeyboardInterrupt: SIGINT came after the first request; a second SIGTERM changes nothing.
 
     Example:
         >>> sentences = []
         >>> with listening(sentences.append) as interrupt:
         ...     signal.raise_signal(signal.SIGTERM)
         >>> interrupt.signal == signal.SIGTERM, sentences
-        (True, ['ending after this step, with a checkpoint; once more ends at once'])
+        (True, ['ending after this step, with a checkpoint; Ctrl-C again ends at once'])
     """
     interrupt = Interrupt()
     if threading.current_thread() is not threading.main_thread():
         yield interrupt
         return
-    then = "once more ends at once"
+    then = "Ctrl-C again ends at once"
     if "TORCHELASTIC_RUN_ID" in os.environ:  # A second Ctrl-C reaches torchrun alone.
         then = "torchrun kills what is still there after its --shutdown-timeout, 30 s where it has none"
     # A second signal may interrupt `put`; the `put` of a SimpleQueue is reentrant.

@@ -46,7 +46,7 @@ def test_a_class_may_be_asked_for_without_words(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "text", "said"),
     [
-        ("p.txt", "\n \n", "holds no prompt"),
+        ("p.txt", "\n \n", "is empty"),
         ("p.jsonl", '{"prompt": "a"}\n{"text": "b"}', r"line 2 has no text in column 'prompt' \(there: \['text'\]\)"),
         ("p.jsonl", '{"prompt": 3}', "line 1"),
         ("p.jsonl", "{", "line 1: is no JSON"),
@@ -61,5 +61,5 @@ def test_a_broken_file_is_named_with_its_line(tmp_path: Path, name: str, text: s
 
 
 def test_an_absent_file() -> None:
-    with pytest.raises(ConfigError, match="cannot be read"):
+    with pytest.raises(ConfigError, match="there is no file"):
         PromptFile(path="absent.txt").read()
