@@ -338,9 +338,9 @@ def _measure(
     detail: bool,
     statistics: dict[str, Statistic],
 ) -> None:
-    """Adds the metrics that every objective has to `statistics`. A term carries gradient where the region is alive and every factor
-    positive. The first factor is the weight: it is 0 where the log-prob is not finite, and such a decision is reached
-    through no other term either.
+    """Adds the metrics that every objective has to `statistics`. A term carries gradient where the region is alive and
+    every factor positive. The first factor is the weight: it is 0 where the log-prob is not finite, and such a decision
+    is reached through no other term either.
     """
     mask, log_ratio, still = decisions.mask, decisions.log_ratio.detach(), decisions.detached()
     alive, direct, log_level = surrogate.alive, surrogate.direct, level.detach()

@@ -293,7 +293,7 @@ def test_an_adapter_needs_layers(tmp_path: Path) -> None:
         opened(lora={**LORA, "target_modules": "("})
     grouped = {"network": {"kind": "callable", "path": "tests.images.restoration.odd_networks:Grouped", "channels": 1}}
     # A grouped convolution cannot be merged, and `one` shares its weight with `two`.
-    with pytest.raises(ConfigError, match=r"names one, depthwise; .* are \['first', 'last', 'project'\]"):
+    with pytest.raises(ConfigError, match=r"names depthwise, one; .* are \['first', 'last', 'project'\]"):
         opened(**grouped, lora={**LORA, "target_modules": ["depthwise", "one"]})
     adapted = opened(**grouped, lora={**LORA, "target_modules": "first|last|project"})
     with torch.no_grad():
