@@ -21,7 +21,7 @@ class Threads:
     """Peers that are threads of this process."""
 
     def __init__(self, size: int) -> None:
-        self._barrier, self._values = threading.Barrier(size, timeout=60), [None] * size
+        self._barrier, self._values = threading.Barrier(size, timeout=600), [None] * size
 
     def at(self, rank: int) -> Any:
         peers = self

@@ -126,7 +126,7 @@ def in_processes(folder: Path, size: int, run: str, *settings: str) -> None:
     """Trains the experiment of `folder/run` in processes of their own, joined by NCCL."""
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={size}"]
     command = ["-m", "groupwise", "train", str(folder / "run" / "config.json"), *settings, "--out", str(folder / run)]
-    done = subprocess.run([*torchrun, *command], capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run([*torchrun, *command], capture_output=True, text=True, timeout=600, check=False)
     assert done.returncode == 0, done.stderr
 
 

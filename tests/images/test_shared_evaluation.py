@@ -24,7 +24,7 @@ class Threads:
     """Peers that are threads of this process."""
 
     def __init__(self, size: int) -> None:
-        self.size, self.barrier, self.values = size, threading.Barrier(size, timeout=60), [None] * size
+        self.size, self.barrier, self.values = size, threading.Barrier(size, timeout=600), [None] * size
 
     def peer(self, rank: int) -> Any:
         threads = self

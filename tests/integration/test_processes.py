@@ -254,7 +254,7 @@ def test_an_interrupt_on_the_screen(qwen: Path, tmp_path: Path) -> None:
         text=True,
     )
     signalled(process, run, signal.SIGINT, 3, 0.0)
-    out, err = process.communicate(timeout=180)
+    out, err = process.communicate(timeout=600)
     assert process.returncode == 130
     assert err == ""
     assert "ending after this step, with a checkpoint" in out
@@ -319,6 +319,6 @@ def test_a_second_interrupt_ends_at_once_and_says_from_where_the_run_goes_on(qwe
     signalled(process, run, signal.SIGINT, 4, 0.0)
     time.sleep(0.005)
     process.send_signal(signal.SIGINT)
-    out, err = process.communicate(timeout=180)
+    out, err = process.communicate(timeout=600)
     assert (process.returncode, err) == (130, "")
     assert re.search(rf"ended at once, after step \d+; `groupwise resume {run} --run-code` goes on from step \d+", out)

@@ -118,8 +118,8 @@ def test_shards_killed_at_random_moments_end_as_if_they_had_not_been(gpt2: Path,
         time.sleep(draw.uniform(0, 0.3))
         for victim in {"one": ranks[1:], "all": [process.pid, *ranks], "launcher": [process.pid]}[victims]:
             os.kill(victim, signal.SIGKILL)
-        assert process.wait(timeout=120) != 0, victims
-        end = time.monotonic() + 120
+        assert process.wait(timeout=600) != 0, victims
+        end = time.monotonic() + 600
         while any(lives(rank) for rank in ranks):
             assert time.monotonic() < end, f"{victims}: a process trains on without its launcher"
             time.sleep(0.1)
@@ -181,7 +181,7 @@ def test_a_machine_whose_launcher_was_killed_comes_back(gpt2: Path, tmp_path: Pa
     # The first launcher holds the store through which all meet, and stays.
     launchers = [started()]
     try:
-        end = time.monotonic() + 120
+        end = time.monotonic() + 600
         with socket.socket() as probe:
             while probe.connect_ex(("127.0.0.1", port)):
                 assert time.monotonic() < end

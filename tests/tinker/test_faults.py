@@ -180,7 +180,7 @@ def test_the_session_of_a_closed_connection_beats_no_more() -> None:
         assert not heartbeat.done()
         service.close()
         service.close()
-        end = time.monotonic() + 120.0
+        end = time.monotonic() + 600
         while not heartbeat.done():
             assert time.monotonic() < end, "the heartbeats go on"
             time.sleep(0.01)

@@ -84,7 +84,7 @@ def test_a_shared_store_that_nobody_holds_is_told_in_a_line(
 
 
 def wait_until(condition: Callable[[], bool]) -> None:
-    end = time.monotonic() + 60
+    end = time.monotonic() + 600
     while not condition():
         assert time.monotonic() < end
         time.sleep(0.005)

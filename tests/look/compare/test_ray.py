@@ -40,7 +40,7 @@ def grid_script(cell: Cell) -> Sequence[str]:
 
 
 def kill_the_first(note: Path, killed: list[int]) -> None:
-    until = time.monotonic() + 120
+    until = time.monotonic() + 600
     while time.monotonic() < until and not (note.is_file() and note.read_text().endswith("\n")):
         time.sleep(0.02)
     killed.append(int(note.read_text().split()[0]))

@@ -28,7 +28,7 @@ def serving(*paths: Path) -> Iterator[Get]:
         def get(
             path: str = "/", *, method: str = "GET", host: str | None = None
         ) -> tuple[int, str, http.client.HTTPMessage]:
-            connection = http.client.HTTPConnection("127.0.0.1", server.server_port, timeout=120)
+            connection = http.client.HTTPConnection("127.0.0.1", server.server_port, timeout=600)
             connection.putrequest(method, path, skip_host=True)
             connection.putheader("Host", host or f"127.0.0.1:{server.server_port}")
             connection.endheaders()

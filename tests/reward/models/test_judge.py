@@ -244,7 +244,7 @@ def test_a_refusal_is_an_error_at_once(service: Service) -> None:
 
 
 def test_num_parallel_bounds_the_requests_under_way(service: Service) -> None:
-    three = threading.Barrier(3, timeout=60)
+    three = threading.Barrier(3, timeout=600)
     # The moment gives a fourth the time to come, if there were one.
     service.reply = lambda body: (three.wait(), time.sleep(0.05), said("Score: 5"))[-1]
     judged(service, list("abcdefghi"), num_parallel=3)

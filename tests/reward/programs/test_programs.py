@@ -105,7 +105,7 @@ def test_past_the_rewards_own_time_every_program_is_killed(tmp_path: Path, monke
     assert table.values["code"] == [None]
     assert table.events[0].name == "timeout"
 
-    end = time.monotonic() + 120
+    end = time.monotonic() + 600
     while list(tmp_path.iterdir()):
         assert time.monotonic() < end
         time.sleep(0.03)
@@ -172,7 +172,7 @@ def alive(marker: str) -> bool:
 
 
 def until(true: object) -> None:
-    ends = time.monotonic() + 120.0
+    ends = time.monotonic() + 600
     while not true():  # pyright: ignore
         assert time.monotonic() < ends
         time.sleep(0.02)

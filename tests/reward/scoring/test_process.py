@@ -132,7 +132,7 @@ GYM = "ReasoningGym(task='coin_flip', seconds_per_answer=600.0, timeout_seconds=
 
 
 def until(true: Callable[[], bool]) -> None:
-    end = time.monotonic() + 120
+    end = time.monotonic() + 600
     while not true():
         assert time.monotonic() < end
         time.sleep(0.02)

@@ -101,7 +101,7 @@ def test_rewards_overlap_sync_and_async() -> None:
 
     def all_have(place: int) -> Iterator[None]:
         begun.append(place)
-        until = time.monotonic() + 60
+        until = time.monotonic() + 600
         while len(begun) < 5:
             assert time.monotonic() < until, "the others have not begun"
             yield
@@ -230,7 +230,7 @@ def test_a_program_with_a_hung_reward_still_ends() -> None:
         hangs.timeout_seconds = 0.2
         print(score({"hangs": hangs}, ["?"], ["a"]).values)
     """)
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120, check=True)
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=600, check=True)
     assert done.stdout.strip() == "{'hangs': [None]}"
 
 

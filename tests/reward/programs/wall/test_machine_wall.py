@@ -27,7 +27,7 @@ _FORBID = 'echo 0 > /proc/sys/user/max_user_namespaces && exec "$@"'
 def test_where_namespaces_are_refused_landlock_is_taken_and_said(tmp_path: Path) -> None:
     command = ["unshare", "--user", "--map-root-user", "sh", "-c", _FORBID, "sh", sys.executable, "-c", _SAYS]
     done = subprocess.run(
-        command, capture_output=True, text=True, timeout=120, check=True, env=os.environ | {"TMPDIR": str(tmp_path)}
+        command, capture_output=True, text=True, timeout=600, check=True, env=os.environ | {"TMPDIR": str(tmp_path)}
     )
     assert list(tmp_path.iterdir()) == []
     kind, _, remark = done.stdout.partition("|")
