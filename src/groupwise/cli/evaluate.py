@@ -41,8 +41,8 @@ def evaluate(
     from groupwise.training.run.run_folder import write_records
 
     torch.set_num_threads(threads or 1)
-    loaded = trained(place, experiment, which, run_code=run_code)
-    domain = open_domain(loaded)
+    with trained(place, experiment, which, run_code=run_code) as loaded:
+        domain = open_domain(loaded)
     with closing(domain), torch.no_grad(), naming_failed_method(domain):
         domain.learner.eval()
         used = domain.deployed(place) if isinstance(domain, Deploys) else None

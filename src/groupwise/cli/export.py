@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
-from contextlib import closing, contextmanager
+from collections.abc import Mapping
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -85,7 +83,7 @@ def export(
     """
     from groupwise.checkpoint import new_folder
     from groupwise.cli.output import console, print_text
-    from groupwise.cli.trained import require_new, run_config
+    from groupwise.cli.trained import model_of, require_new, run_config
     from groupwise.config import ConfigError, read_json
     from groupwise.domain.callable import config_class
     from groupwise.domain.exported import Export
@@ -98,7 +96,7 @@ def export(
         raise ConfigError(f"{run}: domain.{error}") from error
     require_new(out)
     summary = read_json(RunFolder(run).summary) if RunFolder(run).has_ended else {}
-    with _model(run, which, out, run_code=run_code) as model, new_folder(out) as partial:
+    with model_of(run, which, run_code=run_code) as model, new_folder(out) as partial:
         ended = read_run(run)
         card = domain.export(
             Export(config["domain"], model, partial, out, run, examples, measure, evaluated_on=ended.evaluated_on)
@@ -114,32 +112,6 @@ def export(
         print_text(remark)
     console().print(f"Wrote {out}", soft_wrap=True)
     console().print(f"Load it: {card.loading}", markup=False, soft_wrap=True)
-
-
-@contextmanager
-def _model(run: Path, which: str, out: Path, *, run_code: bool) -> Iterator[Path]:
-    """Yields the folder of a run's model. Where of a step only the checkpoint was kept, the folder is written from it
-    beside `out`, for the length of the block; nothing of the processes that trained is needed.
-    """
-    from groupwise.checkpoint import CheckpointConfig, CheckpointStore
-    from groupwise.cli.trained import model_folder
-
-    folder = RunFolder(run)
-    checkpoints = CheckpointStore(folder.checkpoints, CheckpointConfig()).complete() if which.isdecimal() else []
-    checkpoint = next((checkpoint for checkpoint in checkpoints if which == str(checkpoint.step)), None)
-    if checkpoint is None or folder.model_at(checkpoint.step).is_dir():
-        yield model_folder(run, which)
-        return
-    from groupwise.experiment import load_experiment
-    from groupwise.experiment.runner import open_domain
-    from groupwise.training.run.evaluation import write_model_of
-
-    domain = open_domain(load_experiment(folder.config, run_code=run_code))
-    with closing(domain), TemporaryDirectory(dir=out.resolve().parent, prefix=f".{out.name}.") as temporary:
-        # A temporary folder is private (0700), and the exported folder should have normal permissions.
-        (model := Path(temporary) / "model").mkdir()
-        write_model_of(checkpoint, domain, model)
-        yield model
 
 
 def model_card(

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -22,12 +26,19 @@ ExperimentOption = Annotated[
     str | None, typer.Option("--experiment", help="Whose data and rewards to use with a plain model folder.")
 ]
 Which = Annotated[
-    str, typer.Option(help="Which model of a run: final, best, or the number of a step whose model was kept.")
+    str,
+    typer.Option(
+        help=(
+            "Which model of a run: final (of a run that has not ended the newest checkpoint), best, or the number of a"
+            " step whose model or checkpoint was kept."
+        )
+    ),
 ]
 
 
-def trained(place: Path, experiment: str | None, which: str, *, run_code: bool = False) -> Experiment:
-    """Returns the experiment on the trained model.
+@contextmanager
+def trained(place: Path, experiment: str | None, which: str, *, run_code: bool = False) -> Iterator[Experiment]:
+    """Yields the experiment on the trained model, whose folder may be gone after the block.
 
     Args:
         place: a run folder, or a model folder.
@@ -35,7 +46,7 @@ def trained(place: Path, experiment: str | None, which: str, *, run_code: bool =
         which: the name of the model in a run.
         run_code: allows the code that the folder names.
 
-    Returns:
+    Yields:
         the experiment, its model replaced.
 
     Raises:
@@ -46,10 +57,10 @@ def trained(place: Path, experiment: str | None, which: str, *, run_code: bool =
     from groupwise.experiment.code_consent import code_of_model_folders, require_consent
     from groupwise.experiment.runner import with_model
 
-    name, model = _parts(place, experiment, which)
-    replaced = with_model(load_experiment(name, run_code=run_code), model)
-    require_consent(code_of_model_folders(replaced), run_code)
-    return replaced
+    with _parts(place, experiment, which, run_code) as (name, model):
+        replaced = with_model(load_experiment(name, run_code=run_code), model)
+        require_consent(code_of_model_folders(replaced), run_code)
+        yield replaced
 
 
 def to_sample(
@@ -91,21 +102,21 @@ def to_sample(
                 raise ConfigError(f"{place} {message}")
             bare_model.require_extra()
             return bare_model.open(streams=Streams(0), device="cpu")
-    name, model = _parts(place, experiment, which)
-    with restrict_code():
-        loaded = read_experiment(name)
-        settings = with_model(loaded, model).domain.to_sample(data=data)
-        if raw:
-            settings = settings.asked_raw()
-        elif not data and (prompt := _recorded_prompt(RunFolder(place))) is not None:
-            settings = settings.asked_like(prompt)
-    source, beside = find(name), list(code_of_model_folders(settings))
-    named_code = list(import_paths(settings, "domain"))
-    require_consent([*([code_of_source(source, named_code, {})] if is_foreign(source) else []), *beside], run_code)
-    with restrict_code([code.path for code in (*named_code, *(code for file in beside for code in file.code))]):
-        settings.require_extra()
-        domain: Any = settings.open(streams=Streams(loaded.seed), device="cpu")
-    return domain
+    with _parts(place, experiment, which, run_code) as (name, model):
+        with restrict_code():
+            loaded = read_experiment(name)
+            settings = with_model(loaded, model).domain.to_sample(data=data)
+            if raw:
+                settings = settings.asked_raw()
+            elif not data and (prompt := _recorded_prompt(RunFolder(place))) is not None:
+                settings = settings.asked_like(prompt)
+        source, beside = find(name), list(code_of_model_folders(settings))
+        named_code = list(import_paths(settings, "domain"))
+        require_consent([*([code_of_source(source, named_code, {})] if is_foreign(source) else []), *beside], run_code)
+        with restrict_code([code.path for code in (*named_code, *(code for file in beside for code in file.code))]):
+            settings.require_extra()
+            domain: Any = settings.open(streams=Streams(loaded.seed), device="cpu")
+        return domain
 
 
 def _recorded_prompt(run: RunFolder) -> Any:
@@ -119,8 +130,9 @@ def _recorded_prompt(run: RunFolder) -> Any:
     return None
 
 
-def _parts(place: Path, experiment: str | None, which: str) -> tuple[str | Path, Path]:
-    """Returns the experiment's name or file, and the model's folder."""
+@contextmanager
+def _parts(place: Path, experiment: str | None, which: str, run_code: bool) -> Iterator[tuple[str | Path, Path]]:
+    """Yields the experiment's name or file, and the model's folder."""
 
     from groupwise.runs.folder import require_known_version
 
@@ -129,13 +141,54 @@ def _parts(place: Path, experiment: str | None, which: str) -> tuple[str | Path,
     if RunFolder(place).metrics.is_file():
         if experiment is None:
             require_known_version(RunFolder(place))
-        return experiment or place, model_folder(place, which)
+        with model_of(place, which, run_code=run_code) as model:
+            yield experiment or place, model
+        return
     if experiment is None:
         raise ConfigError(
             f"{place} is not a run folder (it has no metrics.jsonl); for a model folder say whose data to use,"
             " --experiment NAME"
         )
-    return experiment, place
+    yield experiment, place
+
+
+@contextmanager
+def model_of(run: Path, which: str, *, run_code: bool = False) -> Iterator[Path]:
+    """Yields the folder of a run's model. Where only a checkpoint was kept of it, the folder is written from that for
+    the length of the block; nothing of the processes that trained is needed.
+
+    Args:
+        run: the run folder.
+        which: `final`, `best`, or the number of a step; of a run that has not ended `final` is the newest checkpoint.
+        run_code: allows the code that the folder names.
+
+    Raises:
+        ConfigError: the run has no such model.
+    """
+    from groupwise.checkpoint import CheckpointConfig, CheckpointStore
+
+    folder, checkpoint = RunFolder(run), None
+    store = CheckpointStore(folder.checkpoints, CheckpointConfig())
+    if which.isdecimal() and not folder.model_at(int(which)).is_dir():
+        checkpoint = next((each for each in store.complete() if which == str(each.step)), None)
+    elif which == "final" and not folder.model.is_dir():
+        checkpoint = store.latest()
+    if checkpoint is None:
+        yield model_folder(run, which)
+        return
+    from groupwise.experiment import load_experiment
+    from groupwise.experiment.runner import open_domain
+    from groupwise.training.run.evaluation import write_model_of
+
+    if which == "final":
+        said = "%s has not ended: its checkpoint of step %d is used; `groupwise resume %s` goes on"
+        logging.getLogger("groupwise").warning(said, run, checkpoint.step, run)
+    domain = open_domain(load_experiment(folder.config, run_code=run_code))
+    with closing(domain), TemporaryDirectory(prefix="groupwise-model-") as temporary:
+        # A temporary folder is private (0700), and an exported folder should have normal permissions.
+        (model := Path(temporary) / "model").mkdir()
+        write_model_of(checkpoint, domain, model)
+        yield model
 
 
 # Checks of run folders that the user names, and lookup of the models in them.
@@ -226,6 +279,6 @@ def model_folder(run: Path, which: str = "final") -> Path:
             else f" yet; finish it with `groupwise resume {run}`"
         )
         steps = [path.name.removeprefix("step-") for path in sorted(folder.checkpoints.glob("step-*"), key=natural)]
-        export = f"; `groupwise export {run} --which N` takes a checkpoint: {', '.join(steps)}" if steps else ""
-        raise ConfigError(f"{run} has no {which} model{advice}{export}")
+        checkpoints = f"; --which N takes a checkpoint: {', '.join(steps)}" if steps else ""
+        raise ConfigError(f"{run} has no {which} model{advice}{checkpoints}")
     return places[which]

@@ -334,7 +334,7 @@ class Result:
 def results(variants: Sequence[Variant]) -> list[Result]:
     """Returns a row for each variant, in order.
 
-    Of a run that has not ended, the first evaluation counts as `before` and the last as `after`.
+    The first evaluation of a run that has not ended counts as `before` and a later one as `after`.
 
     Args:
         variants: differences are taken from the first of them.
@@ -377,7 +377,8 @@ def _scores(run: Run, metric: str | None) -> tuple[float | None, float | None]:
         before, after = (run.summary.get(name) for name in ("before", "after"))
         return (float(before) if is_number(before) else None), (float(after) if is_number(after) else None)
     _, values = run.series(f"eval/{metric}") if metric else ([], [])
-    return (values[0], values[-1]) if values else (None, None)
+    # One evaluation is that of the start: a run that was cut off before its next has no score after training.
+    return (values[0] if values else None), (values[-1] if len(values) > 1 else None)
 
 
 def _after_by_seed(variant: Variant, metric: str | None) -> dict[int, float]:
