@@ -23,9 +23,9 @@ const COLOURS = [
   ["lp", "surprisal", "minus the log-prob of each token when it was sampled, in nats"],
 ];
 
-/** Control characters as their pictures: nothing is hidden. */
+/** Control characters as their pictures, and those that turn the direction of writing as their numbers: nothing is hidden. */
 function visible(text) {
-  return String(text).replace(/[\u0000-\u0008\u000b-\u001f\u007f]/g, (char) => (char === "\u007f" ? "\u2421" : String.fromCharCode(0x2400 + char.charCodeAt(0))));
+  return String(text).replace(/[\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]/g, (char) => `[U+${char.charCodeAt(0).toString(16).toUpperCase().padStart(4, "0")}]`).replace(/[\u0000-\u0008\u000b-\u001f\u007f]/g, (char) => (char === "\u007f" ? "\u2421" : String.fromCharCode(0x2400 + char.charCodeAt(0))));
 }
 
 /** A text that somebody's model wrote, kept apart in its direction of writing. */
