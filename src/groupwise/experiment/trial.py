@@ -135,8 +135,8 @@ def measured_step(span: Experiment) -> Mapping[str, float]:
         tempfile.TemporaryDirectory() as folder,
         closing(Domains(open_domain(span, device))) as domains,
     ):
-        recipe = job.recipes[0].on(density=domains.base.density)
-        domain = domains.of(recipe)
+        domain = domains.of(job.recipes[0])
+        recipe = job.recipes[0].on(density=domains.base.density).fitted(domain.num_prompts)
         check_domain(domain, recipe, streams, world)
         state = TrainState(Progress(), recipe.objective.init(), domain.learner)
         state.learner.checkpoint_activations(recipe.train.gradient_checkpointing)
