@@ -60,7 +60,7 @@ def is_shipped_file(path: str | Path) -> bool:
 
 
 def absent(point: EntryPoint) -> str:
-    """Says in one line that the package of an entry point is not here; an empty text where it is.
+    """Reports in one line that the package of an entry point is not here; an empty text where it is.
 
     Example:
         >>> absent(EntryPoint("atlas", "groupwise_atlas:atlas", "groupwise.verbs"))

@@ -58,7 +58,7 @@ def num_processes() -> int:
 
 
 def is_launched() -> bool:
-    """Returns whether a launcher such as torchrun started this process, be it the only one: it says where processes
+    """Returns whether a launcher such as torchrun started this process, be it the only one: it states where processes
     meet, and which of them this one is. Notebooks and clusters set some of that alone.
 
     Example:
@@ -111,7 +111,7 @@ def check_launch() -> None:
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Returns whether an error says that an allocation failed, on a device or on the CPU.
+    """Returns whether an error reports that an allocation failed, on a device or on the CPU.
 
     Example:
         >>> (

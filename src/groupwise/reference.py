@@ -353,7 +353,7 @@ class CallableReference(PieceFromPath, ReferenceRule):
         """Returns the policy's share, or why there is none.
 
         Raises:
-            ValueError: it is no share.
+            ValueError: it is not a share.
         """
         share = self.called("follow", step, score, reference_score)
         if share is None or share == "refused":

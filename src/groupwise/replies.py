@@ -37,14 +37,14 @@ class Reply:
 
     @property
     def text(self) -> str:
-        """The body as text; bytes that are no UTF-8 are replaced."""
+        """The body as text; bytes that are not UTF-8 are replaced."""
         return self.body.decode(errors="replace")
 
     def json(self) -> Any:
         """Parses the body as JSON.
 
         Raises:
-            ReplyError: the body is no JSON, or is nested too deeply.
+            ReplyError: the body is not JSON, or is nested too deeply.
         """
         try:
             return json.loads(self.body)

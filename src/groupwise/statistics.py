@@ -146,7 +146,7 @@ class AboveZero(Statistic):
 
     @staticmethod
     def of(log_prob: Tensor, where: Tensor) -> AboveZero:
-        """Counts the places where `where` is true and the log-prob lies above zero."""
+        """Counts the places where `where` is true and the log-prob is above zero."""
         constant = log_prob.detach()
         return AboveZero(lambda: count(logical_and(constant > ABOVE_ZERO, where)).reshape(1))
 
@@ -154,7 +154,7 @@ class AboveZero(Statistic):
         """Returns no metric.
 
         Raises:
-            ValueError: a log-prob lies above zero.
+            ValueError: a log-prob is above zero.
         """
         if (number := int(self.sums)) > 0:
             raise ValueError(

@@ -54,7 +54,7 @@ class Downscale(Config):
             is the plain mean over squares.
 
     Raises:
-        ConfigError: a side of the image is no multiple of the factor.
+        ConfigError: a side of the image is not a multiple of the factor.
 
     Example:
         >>> import numpy
@@ -178,7 +178,7 @@ class LowLight(_SameSize):
     Args:
         gain: share of the light that is left, for white.
         gamma: above 1 darkens the middle tones more than white.
-        photons: of a white pixel under full light; unset is no noise.
+        photons: the photons of a white pixel under full light; unset means no noise.
 
     Example:
         >>> import numpy
@@ -211,7 +211,7 @@ class CallableDegradation(Config):
     `1 / factor` of its sides, and finite values on the same scale; noise may leave [0, 1].
 
     Args:
-        path: `package.module:function`; the module may lie in the working directory.
+        path: `package.module:function`; the module may be in the working directory.
         arguments: further arguments of the function, by name.
         factor: how many times smaller than the image's the sides of the result are.
 
@@ -253,7 +253,7 @@ class Rain(_SameSize):
 
     Args:
         density: share of the pixels where a streak begins.
-        length: of a streak, pixels.
+        length: the length of a streak, pixels.
         angle: the most it leans from the vertical, degrees; the lean is drawn for each image.
         strength: brightness of a streak, where white is 1.
 

@@ -143,7 +143,7 @@ def records(
 
     Args:
         mode: how the images came about.
-        keys: of the prompt of each image.
+        keys: the keys of the prompt of each image.
         prompts: what people read of it.
         numbers: the image's place among those of its prompt.
         table: rewards of the images.
@@ -182,8 +182,8 @@ def side_by_side(
     columns: Sequence[Mapping[str, Any]],
     table: RewardTable,
 ) -> Tensor:
-    """Draws images of one size below each other: given, restored, target. PSNR (dB) and SSIM of each stand below it.
-    Where a reward logs what it read (`read by ...`), that stands below the restored images, green where it is right
+    """Draws images of one size below each other: given, restored, target. PSNR (dB) and SSIM of each are below it.
+    Where a reward logs what it read (`read by ...`), that is below the restored images, green where it is right
     and red where it is wrong. Degraded images that are smaller than the clean ones are enlarged by the bicubic filter.
 
     Of images of more than 256 pixels the middle is drawn.
@@ -191,7 +191,7 @@ def side_by_side(
     Args:
         degraded, restored, clean: uint8 `[H, W]` or `[H, W, 3]` each, at least one, the same image at the same place;
             degraded ones may be smaller. Without clean ones, which nobody has, there are two rows.
-        columns: of each image's prompt; the right answer is its `text`, or else its `label`.
+        columns: the columns of each image's prompt; the right answer is its `text`, or else its `label`.
         table: rewards of the restored images.
 
     Example:

@@ -116,7 +116,7 @@ class Query:
 
 
 def embedding_fault(embedding: np.ndarray, size: int) -> str:
-    """Says why an embedding cannot be compared with others of `size` numbers; empty where it can."""
+    """Reports why an embedding cannot be compared with others of `size` numbers; empty where it can."""
     import numpy as np
 
     if embedding.shape != (size,) or size == 0:

@@ -152,7 +152,7 @@ class Sequenced:
 _T = TypeVar("_T")
 _HEALTH_SECONDS = 10.0
 _MISSED_CHECKS = 3
-"""A call is given up after so many health checks in a row to which the server gave no answer."""
+"""A call is given up after that many health checks in a row to which the server gave no answer."""
 
 _FULL = "Maximum number of LoRA adapters"
 _RETRY_SECONDS = 5.0
@@ -255,7 +255,7 @@ class Service:
         minutes.
 
         Args:
-            seed: of its initial weights.
+            seed: the seed of its initial weights.
 
         Raises:
             TinkerError: the server fails, or has no free place until the deadline.
@@ -306,7 +306,7 @@ class Service:
         """Returns the archive of weights that `Adapter.save_for_sampling` saved.
 
         Args:
-            path: of the weights on the server.
+            path: the path of the weights on the server.
 
         Raises:
             TinkerError: the server gives no archive, or one of more than 64 GiB.
@@ -443,7 +443,7 @@ class Adapter:
         return self.service.call("sample", work)
 
     def unload(self) -> None:
-        """Frees the server's place of the adapter; a server that is gone by then is no error."""
+        """Frees the server's place of the adapter; a server that is gone by then is not an error."""
         if not self._unloaded:
             self._unloaded = True
             self.service.unload(self.model_id)

@@ -156,8 +156,8 @@ class TinkerLearner:
 
     Args:
         service: the connection.
-        seed: of the adapter's initial weights.
-        path: of a state on the server, with which the adapter begins; unset begins as the base model.
+        seed: the seed of the adapter's initial weights.
+        path: the path of a state on the server, with which the adapter begins; unset begins as the base model.
     """
 
     differentiates: bool = False
@@ -287,7 +287,7 @@ class TinkerLearner:
         self._load(self.live, str(record["path"]), moments=True)
 
     def save(self, folder: Path) -> None:
-        """Saves the state on the server, and its weights in the form of peft, and writes where they lie there to
+        """Saves the state on the server, and its weights in the form of peft, and writes where they are there to
         `tinker.json`.
         """
         config, adapter = self.service.config, self.active

@@ -42,7 +42,7 @@ class TinkerPolicy(Policy):
     Args:
         config: address, base model and sizes.
         engine: the built-in one, in whose place the server samples.
-        seed: of the adapter's initial weights.
+        seed: the seed of the adapter's initial weights.
 
     Raises:
         ConfigError: the server is of another kind, lacks the base model, or reduces losses by an unknown rule; or the

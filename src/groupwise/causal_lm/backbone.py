@@ -111,7 +111,7 @@ class Backbone:
         self._check_causal(name)
         self._find_shape()
         self.sharded = False
-        """True where the weights lie in shards, so that only whole layers can be called."""
+        """True where the weights are sharded, so that only whole layers can be called."""
         self.shards: ShardedLM | None = None
         """The copy of this model in shards that is trained in place of it, where there is one."""
         self.packs: bool | None = None
@@ -388,7 +388,7 @@ def _no_warning(*_: Any) -> None:
 
 
 def _why_not_plain(head: nn.Module) -> str:
-    """Returns what stands in the place of a plain linear head, and what to write."""
+    """Returns what replaces a plain linear head, and what to write."""
     name = type(head).__name__
     if name == "ModulesToSaveWrapper":
         return (

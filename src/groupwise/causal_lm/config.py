@@ -191,7 +191,7 @@ class SyncFromPath(Config):
     Args:
         path: `package.module:Class`, a subclass of `groupwise.causal_lm.engine.transport.Transport`; the module may lie
             in the working directory.
-        arguments: of the class, by name, after the model, its tokenizer and `domain.engine.folder`.
+        arguments: the arguments of the class, by name, after the model, its tokenizer and `domain.engine.folder`.
     """
 
     kind: Literal["callable"] = "callable"
@@ -219,9 +219,9 @@ class VllmEngine(Config):
     compared with the trainer's: a difference beyond rounding ends the run. Evaluation samples from them as well.
 
     Args:
-        address: of the server, without the path; a list for several, which share the groups of a batch. Where several
-            processes train, the first has the first of them, the second the second, and so on in turn; fewer servers
-            than processes are shared by all, and the first process sends the weights.
+        address: the address of the server, without the path; a list for several, which share the groups of a batch.
+            Where several processes train, the first has the first of them, the second the second, and so on in turn;
+            fewer servers than processes are shared by all, and the first process sends the weights.
         model: name under which the servers serve the model.
         sync: how the weights go there: `lora` loads the adapter alone, `folder` reloads a model folder, `auto` chooses
             by whether an adapter is trained. With `none` whoever runs the server refreshes it; evaluation then samples

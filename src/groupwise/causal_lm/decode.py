@@ -282,7 +282,7 @@ def prefill(
         places = torch.arange(shared, device=device).unsqueeze(0)
         backbone.forward(beginning, position_ids=places, past_key_values=cache, use_cache=True)
         cache.batch_repeat_interleave(len(prompts))
-    # The padding of a shorter prompt stands between the shared beginning and the rest of it.
+    # The padding of a shorter prompt is between the shared beginning and the rest of it.
     columns = torch.arange(longest - shared, device=device)
     padding = (longest - lengths).unsqueeze(1)
     visible = None
@@ -330,7 +330,7 @@ class DistributionError(RuntimeError):
 
     Args:
         num_broken, num_members: how many, and of how many.
-        place: of the first one: its prompt in the batch, and its number in the group, from 0.
+        place: the place of the first one: its prompt in the batch, and its number in the group, from 0.
         token: of its completion, from 0.
     """
 

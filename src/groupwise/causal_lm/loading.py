@@ -59,8 +59,8 @@ def read_config(config: CausalLMConfig) -> Any:
 
 
 def check_folder(path: str) -> None:
-    """Refuses a local folder that cannot hold a causal LM, saying which file is missing. A name that is no local path
-    is left to the hub.
+    """Refuses a local folder that cannot hold a causal LM, saying which file is missing. A name that is not a local
+    path is left to the hub.
 
     Raises:
         ConfigError: as `groupwise.causal_lm.loading.load`.
@@ -108,8 +108,8 @@ def check_folder(path: str) -> None:
 
 
 def _check_kind(config: CausalLMConfig) -> None:
-    """Refuses a model whose configuration says that it is no decoder-only language model, or is quantised, before any
-    weight is read.
+    """Refuses a model whose configuration states that it is not a decoder-only language model, or is quantised, before
+    any weight is read.
     """
     if (model_config := read_config(config)) is None:
         return
@@ -131,7 +131,7 @@ def _check_hub(path: str) -> None:
     """Refuses a hub that does not answer at once, instead of half a minute of retries in the libraries below."""
     try:
         cached_file = try_to_load_from_cache(path, "config.json")
-    except ValueError:  # transformers reports a path that is no name of the hub
+    except ValueError:  # transformers reports a path that is not a name of the hub
         return
     if constants.HF_HUB_OFFLINE or isinstance(cached_file, str):
         return
@@ -200,7 +200,7 @@ def load_model(config: CausalLMConfig, dtype: torch.dtype | str) -> Any:
 
     Args:
         config: as `checked` returned it.
-        dtype: of its weights, or `"auto"`.
+        dtype: the dtype of its weights, or `"auto"`.
 
     Raises:
         ConfigError: as `load`.

@@ -50,7 +50,7 @@ def added_tokens(tokenizer: Any, texts: Sequence[str] = ()) -> tuple[list[int], 
 
 
 def encode_middle(tokenizer: Any, text: str) -> list[int]:
-    """Encodes a text that stands in the middle of another. Tokenizers of the SentencePiece kind put a space before
+    """Encodes a text that is in the middle of another. Tokenizers of the SentencePiece kind put a space before
     every text; in the middle there is none.
     """
     anchor, ids = _bare(tokenizer, _ANCHOR), _bare(tokenizer, text)
@@ -146,7 +146,7 @@ def _begun(begin: list[int], ids: list[int], bos: int | None) -> list[int]:
 
 
 def _continued(writer: Any, messages: Sequence[Mapping[str, Any]], settings: Mapping[str, Any]) -> str:
-    """Renders a chat whose last message the model goes on with."""
+    """Renders a chat whose last message the model continues with."""
     *before, last = messages
     text = content if isinstance(content := last.get("content"), str) else ""
     begins_thought = text.lstrip().startswith(_THOUGHT_OPENS)

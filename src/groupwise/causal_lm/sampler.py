@@ -2,7 +2,7 @@
 done, and log-probs that are kept; and the interface of every engine that samples groups.
 
 Every member of the batch takes one token a step, so step t writes column t of every row. A member whose conversation
-goes on (its environment answered) stays in the batch and is fed the environment's tokens, one a step, in place of
+continues (its environment answered) stays in the batch and is fed the environment's tokens, one a step, in place of
 sampled ones.
 """
 
@@ -441,12 +441,12 @@ class Engine(ABC):
         """Samples the groups of a batch; result and errors: see `groupwise.causal_lm.sampler.sample`."""
 
     def announce_length(self, num_tokens: int) -> None:  # noqa: B027
-        """Notes that texts will be sampled of so many tokens of prompt and completion; does nothing by default."""
+        """Notes that texts will be sampled of that many tokens of prompt and completion; does nothing by default."""
 
     def send_weights(  # noqa: B027
         self, prompts: Sequence[Sequence[int]], max_new_tokens: int, peers: Gathers
     ) -> None:
-        """Sends the weights of now to servers that several processes share; does nothing by default. Every process
+        """Sends the current weights to servers that several processes share; does nothing by default. Every process
         calls it.
 
         Args:

@@ -1,4 +1,4 @@
-"""A causal LM whose weights lie in shards over several processes, and its scoring.
+"""A causal LM whose weights are sharded over several processes, and its scoring.
 
 Body and head run inside one forward pass of the whole model, so that a head that is tied to the embedding is one weight
 there, and its gradient one sum.

@@ -94,8 +94,8 @@ def load(
         prompts: a file of prompts in place of the experiment's data; a shipped experiment is then its twin for any
             prompts, whose rewards and stages depend on no other data.
         rewards: functions and kinds in place of the experiment's rewards.
-        minutes: of the whole run.
-        seed: of the run.
+        minutes: the minutes of the whole run.
+        seed: the seed of the run.
         threads: threads on a CPU.
         run_code: the code that a run folder names may run.
 

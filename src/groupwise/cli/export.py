@@ -154,7 +154,7 @@ def model_card(
     """Writes a model card: what the model was trained for, how, with which result, and what that does not say.
 
     Args:
-        name: of the model.
+        name: the name of the model.
         config: the run's resolved configuration.
         summary: what `summary.json` holds; empty where the run has not ended.
         which: which of its models.

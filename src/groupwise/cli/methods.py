@@ -147,7 +147,7 @@ def _show(name: str) -> None:
 
 
 def equation_lines(latex: str) -> list[str]:
-    """Splits the equation from its definitions, which stand between quads.
+    """Splits the equation from its definitions, which are between quads.
 
     Example:
         >>> equation_lines(r"a+b,\\quad b=c")

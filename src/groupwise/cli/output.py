@@ -71,7 +71,7 @@ def counted(number: int, word: str) -> str:
 
 
 def within(path: Path) -> str:
-    """Returns a path relative to the working directory where it lies below that, otherwise as it is.
+    """Returns a path relative to the working directory where it is below that, otherwise as it is.
 
     Example:
         >>> within(Path.cwd() / "runs" / "a"), within(Path("/tmp"))

@@ -54,7 +54,7 @@ def print_summary(run: Path, steps: tuple[int, int]) -> None:
 
 
 def results(run: Path, summary: dict[str, Any], config: dict[str, Any]) -> list[str]:
-    """Says the score before and after, and that of the controls from the same start in the same time.
+    """Reports the score before and after, and that of the controls from the same start in the same time.
 
     Args:
         run: the run folder.
@@ -180,7 +180,7 @@ def advice(run: Path, config: dict[str, Any], records: list[dict[str, Any]]) -> 
     Args:
         run: the run folder.
         config: the resolved configuration.
-        records: of the last evaluation.
+        records: the records of the last evaluation.
 
     Returns:
         lines to print.

@@ -24,7 +24,7 @@ from groupwise.runs.folder import RunFolder
 if TYPE_CHECKING:
     from groupwise.training.run.launch import Result
 
-# `groupwise resume`: a run goes on from its newest checkpoint.
+# `groupwise resume`: a run continues from its newest checkpoint.
 
 
 def resume(

@@ -16,7 +16,7 @@ def nearest(name: object, allowed: Iterable[object]) -> str | None:
     """Returns the allowed name most like `name`, or None when none is close.
 
     Args:
-        allowed: the names that may stand in its place.
+        allowed: the names that are allowed in its place.
 
     Example:
         >>> nearest("gausian", ["clip", "gaussian"])
@@ -48,7 +48,7 @@ class Problem:
     Args:
         path: dotted path of the key; empty for the whole configuration.
         message: the mistake, with the value.
-        allowed: the names or values that may stand at the key, when they can be listed.
+        allowed: the names or values that are allowed at the key, when they can be listed.
         suggestion: the allowed name that was probably meant.
 
     Example:

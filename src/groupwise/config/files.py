@@ -29,8 +29,8 @@ def check_file(path: Path, most: int = MOST_BYTES) -> None:
         most: the most bytes that are read.
 
     Raises:
-        OSError: the file is absent, is no regular file, is larger, or cannot be read; `strerror` states the reason, and
-            `filename` the path.
+        OSError: the file is absent, is not a regular file, is larger, or cannot be read; `strerror` states the reason,
+            and `filename` the path.
 
     Example:
         >>> check_file(Path("/dev/zero"))
@@ -173,7 +173,7 @@ def read_json_lines(path: str | Path, key: str) -> Rows:
     Only a line feed ends a line: JSON allows every other separator inside a text.
 
     Raises:
-        ConfigError: the file is absent, empty or not UTF-8; or a line is no JSON, no object, or has a text that UTF-8
+        ConfigError: the file is absent, empty or not UTF-8; or a line is not JSON, no object, or has a text that UTF-8
             cannot store.
     """
     rows = []

@@ -30,7 +30,7 @@ def user_object(path: ImportPath, key: str = "path", *, group: str = "") -> Any:
     Args:
         path: `package.module:name`, or the name of an entry point of `group`.
         key: what an error calls the setting.
-        group: of entry points that the key serves; none by default.
+        group: the group of entry points that the key serves; none by default.
 
     Raises:
         ConfigError: the code may not run here, the module cannot be imported, or there is no such name.
@@ -51,11 +51,11 @@ def user_callable(path: ImportPath, key: str = "path", *, group: str = "", write
     Args:
         path: `package.module:name`, or the name of an entry point of `group`.
         key: what an error calls the setting.
-        group: of entry points that the key serves.
+        group: the group of entry points that the key serves.
         write: what an error asks for, such as `a function f(step, metrics)`.
 
     Raises:
-        ConfigError: as of `user_object`, or the object cannot be called.
+        ConfigError: see `user_object`; or the object cannot be called.
 
     Example:
         >>> user_callable(ImportPath("math:sqrt"))(4.0)
@@ -81,7 +81,7 @@ def user_class(path: ImportPath, base: type[Any] | None = None, key: str = "path
         name: by which an author imports the base; its module and name by default.
 
     Raises:
-        ConfigError: as of `user_object`, or the object is no class, or a class that does not extend the base.
+        ConfigError: see `user_object`; or the object is not a class, or a class that does not extend the base.
 
     Example:
         >>> user_class(ImportPath("fractions:Fraction")).__name__
@@ -234,17 +234,17 @@ _CONFIG_NAMES = frozenset(dir(Config))
 class FromPath(Config):
     """The class at `path` with the settings that it validates.
 
-    A subclass says in `settings_class` which classes may stand there and what validates their settings. Both are
+    A subclass says in `settings_class` which classes are allowed here and what validates their settings. Both are
     checked when the configuration is read. Afterwards every setting is stated, so that `config.json` is complete. Where
     the code may not run (`restrict_code`), nothing is imported and nothing is checked.
 
     Raises:
-        ConfigError: there is no such class, it may not stand here, or it does not take the settings.
+        ConfigError: there is no such class, it cannot be used here, or it does not take the settings.
     """
 
     kind: Literal["callable"] = "callable"
     path: InModule
-    """`package.module:Class`; the module may lie in the working directory."""
+    """`package.module:Class`; the module may be in the working directory."""
     settings: Mapping[str, Any] = Field(default_factory=dict, validate_default=True)
     """The settings of the class, validated by its fields."""
 
@@ -253,7 +253,7 @@ class FromPath(Config):
         """Returns the class that validates the settings of the class at a path.
 
         Raises:
-            ConfigError: the class may not stand here.
+            ConfigError: the class cannot be used here.
         """
         raise NotImplementedError
 
@@ -330,7 +330,7 @@ class PieceFromPath(FromPath):
     is answered by the object of the user's class.
 
     Raises:
-        ConfigError: as of `FromPath`; the class does not extend the base, lacks a method, or states no value that the
+        ConfigError: as in `FromPath`; the class does not extend the base, lacks a method, or states no value that the
             base asks for.
     """
 
@@ -372,7 +372,7 @@ class PieceFromPath(FromPath):
         """Calls a method of the user's object.
 
         Args:
-            name: of the method.
+            name: the name of the method.
             problem_of: function that says what is wrong with the result, if anything is.
 
         Raises:
@@ -435,7 +435,7 @@ class CalledFromPath(Config):
 
     kind: Literal["callable"] = "callable"
     path: InModule
-    """`package.module:name` of a class, or of a function that makes an object; the module may lie in the working
+    """`package.module:name` of a class, or of a function that makes an object; the module may be in the working
     directory.
     """
     arguments: Mapping[str, Any] = Field(default_factory=dict)
@@ -452,7 +452,7 @@ class CalledFromPath(Config):
         Args:
             base: the class, or the protocol that can be checked at run time, of what it has to make.
             wanted: the base in words, for errors.
-            key: of the path, for errors.
+            key: the key of the path, for errors.
 
         Raises:
             ConfigError: it cannot be loaded, does not take the arguments, fails, or makes something else.

@@ -28,7 +28,7 @@ _WRITE = "{!r} is no import path; write package.module:name, for a file mine.py 
 
 @final
 class ImportPath(str):
-    """A text `package.module:name`, or the name of an entry point where the key allows those. A module may lie in the
+    """A text `package.module:name`, or the name of an entry point where the key allows those. A module may be in the
     working directory.
 
     The separate class distinguishes the code that a validated configuration names from every other text in it. No other

@@ -49,8 +49,8 @@ def load_installed(name: str, group: str, key: str) -> Installed:
     """Loads the object that an installed package brings under a name.
 
     Args:
-        name: of the entry point.
-        group: of the entry points.
+        name: the name of the entry point.
+        group: the group of the entry points.
         key: what an error calls the setting.
 
     Raises:

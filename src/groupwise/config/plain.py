@@ -160,7 +160,7 @@ def fill_kinds(
 
     Args:
         model: the class of the table, or a union of classes whose keys it may have.
-        defaults: a whole configuration that lies below the table, as an object or as a table; it replaces the model's
+        defaults: a whole configuration that is below the table, as an object or as a table; it replaces the model's
             defaults.
 
     Returns:
@@ -189,7 +189,7 @@ def words_as_kinds(
 
     Args:
         model: the class of the table, or a union of classes whose keys it may have.
-        below: the layer over which the table will be merged; its kinds say which tables may stand inside them.
+        below: the layer over which the table will be merged; its kinds say which tables are allowed inside them.
 
     Example:
         >>> from groupwise.objective import Objective

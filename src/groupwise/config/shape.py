@@ -1,4 +1,4 @@
-"""The types that may stand at a place of a configuration, read from type annotations.
+"""The types that are allowed at a place in a configuration, read from type annotations.
 
 A validation error locates a value by field names, list positions and labels of the tried branches of a union. The
 annotations along this location give the dotted path that the user wrote, and the names that the place allows.
@@ -71,7 +71,7 @@ def _kinds(model: type[BaseModel]) -> tuple[str, ...]:
 @final
 @dataclass(frozen=True)
 class Shape:
-    """The types that may stand at one place.
+    """The types that are allowed at one place.
 
     Args:
         branches: plain types, whose union is allowed.
@@ -116,7 +116,7 @@ class Shape:
         return word in self.kinds() or (self._is_of_many_kinds() and set(others) <= {types.NoneType})
 
     def values(self) -> tuple[str, ...]:
-        """Returns the values that may stand at this place, when they are fixed."""
+        """Returns the values that are allowed at this place, when they are fixed."""
         allowed_values: list[str] = []
         for branch in self.branches:
             if get_origin(branch) is Literal:

@@ -119,8 +119,8 @@ class Domain(ABC):
 
         Args:
             group_size: members of each prompt.
-            streams: of the run; its generators draw everything.
-            step: of the run; part of the generators' keys.
+            streams: the random streams of the run; its generators draw everything.
+            step: the step of the run; part of the generators' keys.
             settings: sampling settings by name; they override the domain's own. `top_k = 1` asks for the policy's mode.
             requires: names of the fields that the objective reads; they may be recorded while sampling.
 
@@ -129,8 +129,8 @@ class Domain(ABC):
         """
 
     def send_weights(self, peers: Peers) -> None:  # noqa: B027
-        """Sends the weights of now to a server that draws for several processes; does nothing by default. Every process
-        calls it before `sample` and before an evaluation.
+        """Sends the current weights to a server that draws for several processes; does nothing by default. Every
+        process calls it before `sample` and before an evaluation.
 
         Args:
             peers: the processes of the run.
@@ -141,7 +141,7 @@ class Domain(ABC):
         server that drew it; does nothing by default.
 
         Args:
-            samples: as `sample` gave them, with `old_log_prob`.
+            samples: the samples as `sample` gave them, with `old_log_prob`.
         """
 
     @abstractmethod
@@ -149,7 +149,7 @@ class Domain(ABC):
         """Computes every reward of every member.
 
         Args:
-            samples: as `sample` gave them.
+            samples: the samples as `sample` gave them.
         """
 
     @abstractmethod
@@ -157,7 +157,7 @@ class Domain(ABC):
         """Scores the same decisions under the live policy, with gradient unless the caller switched it off.
 
         Args:
-            samples: as `sample` gave them.
+            samples: the samples as `sample` gave them.
             rows: `[N]`, the members to score; a negative one is a filler, whatever is returned for it.
             requires: names of the fields that the objective reads.
 
@@ -170,7 +170,7 @@ class Domain(ABC):
         """Evaluates the live policy on prompts that are not trained on.
 
         Args:
-            streams: of the run; its generators draw everything.
+            streams: the random streams of the run; its generators draw everything.
         """
 
     def adapted(self, settings: Any) -> Domain:
@@ -189,7 +189,7 @@ class Domain(ABC):
         autograd.
 
         Args:
-            samples: as `sample` gave them.
+            samples: the samples as `sample` gave them.
             rows: `[N]`, the members to score.
             cotangents: the loss's derivative by each field, `[N, T]`.
 
@@ -220,8 +220,8 @@ class Domain(ABC):
 
         Args:
             size: number of members, at most.
-            streams: of the run; its generators draw everything.
-            step: of the run; part of the generators' keys.
+            streams: the random streams of the run; its generators draw everything.
+            step: the step of the run; part of the generators' keys.
 
         Returns:
             the members; `None` of a domain without a corpus.
@@ -234,7 +234,7 @@ class Domain(ABC):
         64 numbers; where that is nothing, how many decisions it took.
 
         Args:
-            samples: as `sample` gave them.
+            samples: the samples as `sample` gave them.
             rows: `[N]`, the members to describe.
         """
         prompts = [samples.prompts[int(samples.group[row])] for row in rows.tolist()]
@@ -271,7 +271,7 @@ class Domain(ABC):
         )
 
     def conversation(self, turns: Sequence[str]) -> Prompt:
-        """Makes a prompt of a conversation, which the policy goes on with; refused by default.
+        """Makes a prompt of a conversation, which the policy continues with; refused by default.
 
         Args:
             turns: what a person and the policy wrote in alternation; the last one is the person's.
@@ -324,8 +324,8 @@ class Domain(ABC):
         """Opens the domain and checks what every subclass states.
 
         Args:
-            settings: of the class `Settings`.
-            streams: of the run; fresh weights are drawn from it.
+            settings: the settings of the class `Settings`.
+            streams: the random streams of the run; fresh weights are drawn from it.
             device: where the module lives.
 
         Raises:
@@ -380,7 +380,7 @@ def require_gradient(domain: Domain, scored: Scored) -> None:
     """Refuses fields that were to be differentiated and that no parameter of the policy has a part in.
 
     Args:
-        domain: whose `score` returned the fields.
+        domain: the domain whose `score` returned the fields.
         scored: the fields.
 
     Raises:

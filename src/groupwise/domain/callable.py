@@ -73,7 +73,7 @@ class CallableDomain(FromPath, UserDomainConfig):
     """A user's domain: the class at `path`, a `groupwise.Domain`, with the settings that its `Settings` validates.
 
     Raises:
-        ConfigError: there is no such class, it is no domain, members of it are missing, or it does not take the
+        ConfigError: there is no such class, it is not a domain, members of it are missing, or it does not take the
             settings.
     """
 
@@ -103,7 +103,7 @@ class CallableDomain(FromPath, UserDomainConfig):
 
 
 class _Installed(UserDomainConfig):
-    """A kind that a package brings: the keys of its class's settings stand in `[domain]` itself."""
+    """A kind that a package brings: the keys of its class's settings are in `[domain]` itself."""
 
     domain_class: ClassVar[type[Any]]
 
@@ -178,4 +178,4 @@ def config_class(kind: str) -> type[DomainConfig]:
 
 
 AnyDomainConfig = Annotated[DomainConfig, DOMAINS]
-"""The configuration of any domain, told apart by `kind`."""
+"""The configuration of any domain, distinguished by `kind`."""

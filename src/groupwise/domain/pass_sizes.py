@@ -86,8 +86,8 @@ class PassSizes:
         """Finds the rows of a kind by two passes, unless they are known.
 
         Args:
-            run: makes a pass over so many rows.
-            device: of the model.
+            run: makes a pass over that many rows.
+            device: the device of the model.
             budget_bytes: what a pass may hold.
             most: the most rows, however many fit.
             agree: returns the smallest of one number a process, where a pass is made by all of them together. They
@@ -97,7 +97,7 @@ class PassSizes:
             return
         size = 1
         try:
-            # The first pass allocates what stays allocated, which is no part of a later one.
+            # The first pass allocates what stays allocated, which is not part of a later one.
             run(1)
             single = peak_bytes(lambda: run(1), device)
             # No pass takes more than its rows one by one.
@@ -188,7 +188,7 @@ def pass_budget(device: torch.device, reserved_bytes: float = 0.0) -> float:
     """Returns the bytes that a pass may hold.
 
     Args:
-        device: of the model.
+        device: the device of the model.
         reserved_bytes: what will be allocated beside it, such as an optimiser's moments.
 
     Example:
@@ -214,7 +214,7 @@ def joined_rows(parts: Iterable[Mapping[str, Tensor]], num_rows: int) -> dict[st
 
     Args:
         parts: name -> `[n, ...]`, at least one part; the parts have `num_rows` rows together.
-        num_rows: of the result.
+        num_rows: the number of rows of the result.
 
     Returns:
         name -> `[num_rows, ...]`; one part is returned as it is.

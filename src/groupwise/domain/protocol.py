@@ -335,10 +335,10 @@ class Matches(Protocol):
         theirs. The draws are keyed by step, prompt and member.
 
         Args:
-            samples: as `sample` gave them, whole groups.
+            samples: the samples as `sample` gave them, whole groups.
             matching: the noise levels, and what is measured.
-            streams: of the run, as they were given to `sample`.
-            step: of the run; part of the generators' keys.
+            streams: the random streams of the run, as they were given to `sample`.
+            step: the step of the run; part of the generators' keys.
         """
         ...
 
@@ -356,7 +356,7 @@ class Peers(Protocol):
     """The processes of a run, as far as a shared evaluation needs them."""
 
     def share(self, count: int) -> range:
-        """Returns this process's places of a list of so many."""
+        """Returns this process's places of a list of that many."""
         ...
 
     def gather(self, value: Any) -> list[Any]:

@@ -98,7 +98,7 @@ def checked_prompts(prompts: Any, count: int) -> list[Prompt]:
         count: places that it was asked for.
 
     Raises:
-        Fault: it is no list of so many prompts.
+        Fault: it is not a list of that many prompts.
 
     Example:
         >>> checked_prompts(["2 + 2 ="], 1)
@@ -115,10 +115,10 @@ def checked_prompt(method: str, prompt: Any) -> Prompt:
     """Returns the one prompt that a method made, checked.
 
     Args:
-        method: that was called.
+        method: the name of the method that was called.
 
     Raises:
-        Fault: it is no prompt.
+        Fault: it is not a prompt.
     """
     return _required(method, prompt, Prompt, "one groupwise.domain.protocol.Prompt")
 
@@ -127,9 +127,10 @@ def checked_samples(samples: Any, num_prompts: int, group_size: int, domain: Dom
     """Returns what `sample` returned, checked: whole groups in the order of the prompts, on one device.
 
     Args:
-        num_prompts: that it was asked for.
+        num_prompts: the number of prompts that it was asked for.
         group_size: members of each.
-        domain: whose log-probs are of densities or not, and are known when it has sampled or not (`samples_remotely`).
+        domain: the domain whose log-probs are of densities or not, and are known when it has sampled or not
+            (`samples_remotely`).
 
     Raises:
         Fault: they are other members, or records of another shape.
@@ -158,11 +159,11 @@ def checked_members(method: str, samples: Any, before: Samples) -> Samples:
     """Returns what a method made of members that it was given (`noised`, `with_reference`), checked.
 
     Args:
-        method: that was called.
+        method: the name of the method that was called.
         before: what it was given.
 
     Raises:
-        Fault: they are no samples, or other members.
+        Fault: they are not samples, or other members.
     """
     _required(method, samples, Samples, "groupwise.domain.protocol.Samples")
     if len(samples) != len(before):
@@ -225,10 +226,10 @@ def checked_rewards(table: Any, num_members: int) -> RewardTable:
     """Returns what `reward` returned, checked: a finite number or None a member.
 
     Args:
-        num_members: that it was given.
+        num_members: the number of members that it was given.
 
     Raises:
-        Fault: it is no table of so many numbers.
+        Fault: it is not a table of that many numbers.
 
     Example:
         >>> checked_rewards(RewardTable({"right": [1.0]}), 2)
@@ -258,7 +259,7 @@ def checked_records(records: Any, count: int) -> list[dict[str, Any]]:
         count: rows that it was given.
 
     Raises:
-        Fault: it is no list of so many records, or one cannot be written.
+        Fault: it is not a list of that many records, or one cannot be written.
     """
     _require_all("describe", records, dict, "a list of dicts, one a row")
     if len(records) != count:
@@ -272,7 +273,7 @@ def checked_tables(tables: Any) -> Sequence[Table]:
     """Returns what `tables` returned, checked.
 
     Raises:
-        Fault: it is no list of tables.
+        Fault: it is not a list of tables.
 
     Example:
         >>> checked_tables(["lead"])
@@ -287,7 +288,7 @@ def checked_evaluation(evaluation: Any) -> Evaluation:
     """Returns what `evaluate` returned, checked.
 
     Raises:
-        Fault: it is no evaluation, a metric is no number, or a record is no JSON.
+        Fault: it is not an evaluation, a metric is not a number, or a record is not JSON.
 
     Example:
         >>> checked_evaluation({"accuracy": 1.0})
@@ -325,7 +326,7 @@ def _required(place: str, value: Any, kind: type[T], wanted: str) -> T:
 
 
 def _require_all(place: str, values: Any, kind: type[Any], wanted: str) -> None:
-    """Refuses what is no list of values of one class."""
+    """Refuses what is not a list of values of one class."""
     if not isinstance(values, list | tuple) or not all(isinstance(value, kind) for value in values):
         raise Fault(f"{place}: it returned {described(values)}; return {wanted}")
 
@@ -435,7 +436,7 @@ def check_first_batch(domain: Domain, streams: Streams) -> None:
 
     Args:
         domain: an open domain, with its weights.
-        streams: of the run.
+        streams: the random streams of the run.
 
     Raises:
         ConfigError: names the class, the method and what it has to return.
@@ -508,7 +509,7 @@ def check_recorded(domain: Domain, samples: Samples, tolerance: float, *, relati
     """Refuses log-probs that are not those which `score` gives under the same weights.
 
     Args:
-        samples: as `first_samples` returned them.
+        samples: the samples as `first_samples` returned them.
         tolerance: nats by which two computations of one log-prob may differ.
         relative: share of the log-prob's size by which they may differ beside that.
 
@@ -538,7 +539,7 @@ def first_rewards(domain: Domain, samples: Samples) -> RewardTable:
     """Returns the rewards of every member, checked: a finite number or None a member.
 
     Args:
-        samples: as `first_samples` returned them.
+        samples: the samples as `first_samples` returned them.
 
     Raises:
         Fault: the method fails, or returns something else.
@@ -550,7 +551,7 @@ def first_descriptions(domain: Domain, samples: Samples) -> list[dict[str, Any]]
     """Returns the record of every member, checked: JSON apart from images.
 
     Args:
-        samples: as `first_samples` returned them.
+        samples: the samples as `first_samples` returned them.
 
     Raises:
         Fault: the method fails, or returns something else.
@@ -580,7 +581,7 @@ def check_metric(domain: Domain, metric: str | None, reported: Sequence[str]) ->
 
 
 def _called(name: str, method: Any, *arguments: Any, **options: Any) -> Any:
-    """Calls a method of an author's, and says which one failed."""
+    """Calls a method of an author's, and reports which one failed."""
     try:
         return method(*arguments, **options)
     except (ConfigError, Fault):
@@ -604,7 +605,7 @@ def naming_failed_method(domain: Domain) -> Iterator[None]:
     this package alone stay as they are, and so do errors that name their remedy, and memory that ran out.
 
     Args:
-        domain: whose methods the block may call.
+        domain: the domain whose methods the block may call.
 
     Raises:
         ConfigError: a method raised, or returned what cannot be used (`Fault`).

@@ -35,7 +35,7 @@ def read_domain(arguments: Arguments, domain: Any) -> None:
         domain: the value of the argument; None where it was left out.
 
     Raises:
-        ConfigError: the value is no domain, or a member of the domain is missing.
+        ConfigError: the value is not a domain, or a member of the domain is missing.
     """
     from groupwise.domain.base import Domain
     from groupwise.domain.settings import DomainConfig
@@ -240,7 +240,7 @@ def read_rows(
     Args:
         arguments: the record to which the object is added.
         argument: `data`, `eval_data`, or a set of it.
-        rows: as the caller wrote them; None where they were left out.
+        rows: the rows as the caller wrote them; None where they were left out.
         object_name: the name of the object in the run; that of the argument where unset.
 
     Raises:
@@ -284,7 +284,7 @@ def read_arguments(
 
     Args:
         model: the folder of a model, a pair of model and tokenizer, or a module for a domain.
-        domain, objective, rewards, data, eval_data, callbacks, tools: as of `groupwise.train`; None or an
+        domain, objective, rewards, data, eval_data, callbacks, tools: as in `groupwise.train`; None or an
             empty tuple where left out.
 
     Raises:

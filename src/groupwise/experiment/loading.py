@@ -309,7 +309,7 @@ def unfold(table: Mapping[str, Any], folder: Path) -> list[Tree]:
         the layers, the lowest first.
 
     Raises:
-        ConfigError: no such file, or one that is no sound method's.
+        ConfigError: no such file, or one that is not a sound method's.
 
     Example:
         >>> unfold({"method": "dapo+tis", "seed": 1}, Path())

@@ -93,7 +93,7 @@ def _code_of(value: Any) -> Any:
 
 def sources_of(references: Iterable[Named]) -> dict[str, str]:
     """Returns import path -> source text of the code that an experiment names. Code whose text cannot be read is left
-    out, and so are a model and its tokenizer, which are no code of the user's.
+    out, and so are a model and its tokenizer, which are not code of the user's.
 
     Args:
         references: the places at which the experiment names code.

@@ -322,7 +322,7 @@ OF_MEMORY: Final = (
     "domain.transitions_at_once",
 )
 """The keys that say how a step is computed and not what: they change its results by rounding alone. A run whose memory
-ran out goes on with others.
+ran out continues with others.
 """
 
 _OF_A_PART: Final = re.compile(r"^(stages\[\d+\]|controls\..+?)\.set\.")

@@ -280,7 +280,7 @@ class Learner(Protocol):
         without the others; does nothing where the weights are not spread. Every process enters the block.
 
         Args:
-            on_cpu: whether they lie in the memory of the machine, for weights that do not fit on a device; otherwise on
+            on_cpu: whether they are in the memory of the machine, for weights that do not fit on a device; otherwise on
                 the device of the process.
             here: whether this process needs them; otherwise it gives its shards to the others and holds no more than
                 one weight at a time.

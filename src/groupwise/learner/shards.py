@@ -1,4 +1,4 @@
-"""Weights that lie in shards over several processes (FSDP2): their local parts, and the whole where it is needed.
+"""Weights that are in shards over several processes (FSDP2): their local parts, and the whole where it is needed.
 
 Every process holds `1/n` of each weight, of its gradient and of its moments. A layer is whole on a process only while
 it computes.
@@ -75,7 +75,7 @@ def move_weights(whole: nn.Module, sharded: nn.Module, mesh: DeviceMesh) -> None
     whole ones: a process never holds more than the whole and its part. Processes do not wait for each other.
 
     Args:
-        whole: the module, equal on all processes; it holds no weights afterwards. It may lie on the CPU.
+        whole: the module, equal on all processes; it holds no weights afterwards. It may be on the CPU.
         sharded: what `copy_without_weights` made of it, sharded by `shard_module`.
         mesh: the mesh of the shards.
     """

@@ -85,7 +85,7 @@ class Resample(AdmissionSlot):
     """Admits groups that are not flat. The trainer draws further prompts until the batch is full, at most `max_rounds`
     times.
 
-    After that it trains the groups that were admitted, and a log line says so.
+    After that it trains the groups that were admitted, and a log line reports it.
 
     Example:
         >>> Resample()(Grouped.of([1.0, 0.0], [1.0, 1.0])).tolist()

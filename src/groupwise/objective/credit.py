@@ -1,7 +1,7 @@
 """Credit: weights that spread a member's advantage over its decisions. A named chain; an empty one is uniform.
 
 The product of the named credits is renormalised to mean one over each member's valid decisions, unless one of them is
-`raw`. Masks leave decisions out and are multiplied last. Credit is detached and stands outside the trust region, so it
+`raw`. Masks leave decisions out and are multiplied last. Credit is detached and is outside the trust region, so it
 can never push a decision out of it.
 """
 

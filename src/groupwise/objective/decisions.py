@@ -295,7 +295,7 @@ class Deviation:
 
     def clean(self, share: float = 1.0) -> Float[Tensor, "N D"]:
         """Returns the deviation of the predicted sample `x0`, up to its sign, of the prediction `share` of the way from
-        the old policy's to the live one's. A share below 0 lies on the other side of the old policy.
+        the old policy's to the live one's. A share below 0 is on the other side of the old policy.
         """
         return self.clean_scale[:, None] * (share * self.live + (1 - share) * self.old)
 
@@ -496,7 +496,7 @@ def covariance(decisions: Decisions) -> Float[Tensor, ...]:
     all processes.
 
     Args:
-        decisions: of this process.
+        decisions: the decisions of this process.
 
     Example:
         >>> log_prob, advantage = torch.tensor([[-1.0, -3.0]]), torch.tensor([[1.0, -1.0]])
@@ -518,7 +518,7 @@ def share_of(share: float, decisions: Decisions) -> Float[Tensor, ""]:
 
     Args:
         share: in (0, 1].
-        decisions: of this process.
+        decisions: the decisions of this process.
 
     Example:
         >>> zeros = torch.zeros(1, 5)
@@ -542,8 +542,8 @@ def largest(
     or all of them are left out.
 
     The numbers are read as integers of the same order, eight bits at a time from the top. Each pass counts the
-    candidates of each digit, and processes exchange these counts only; the next pass goes on with the candidates of the
-    one digit of which some are taken and some are not. The result is exact in every dtype.
+    candidates of each digit, and processes exchange these counts only; the next pass continues with the candidates of
+    the one digit of which some are taken and some are not. The result is exact in every dtype.
 
     Args:
         values: `[B, T]` fp32 or fp64, finite where `where` is true; or `[N]`, the values at the places of `where` in
@@ -599,7 +599,7 @@ def lots_of(decisions: Decisions) -> Callable[[Int[Tensor, " M"]], Float[Tensor,
     step, so that they do not change with sharding.
 
     Args:
-        decisions: of this process, with their members' ids.
+        decisions: the decisions of this process, with their members' ids.
 
     Example:
         >>> zeros = torch.zeros(2, 3)

@@ -180,7 +180,7 @@ class K2(Penalty):
 
 @final
 class K3(Penalty):
-    """`D = exp(x) - x - 1` with `x = lp_ref - lp`; beyond `x = 80` it goes on as a straight line, with the slope that
+    """`D = exp(x) - x - 1` with `x = lp_ref - lp`; beyond `x = 80` it continues as a straight line, with the slope that
     it has there.
 
     Computed by `expm1`, so that a drift of 1e-4 is not lost to rounding in fp32. Never negative, unbiased in value for
@@ -213,7 +213,7 @@ class K3(Penalty):
 
 
 _NEAR = 1.0
-"""Below it `exp(x) - 1 - x` is computed as it stands; above, `1 - (x + 1) exp(-x)` cancels nothing, and `r exp(x)` is
+"""Below it `exp(x) - 1 - x` is computed as it is; above, `1 - (x + 1) exp(-x)` cancels nothing, and `r exp(x)` is
 one exponential that cannot overflow.
 """
 

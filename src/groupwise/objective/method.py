@@ -75,7 +75,7 @@ class MethodFile(Config):
 
     @classmethod
     def instead_of_unknown(cls, key: str, place: str, table: Mapping[str, Any]) -> str:
-        """Names the place of a slot that stands where it stands in an experiment, which has no table for slots."""
+        """Names the place of a slot at the top of an experiment, which has no table for slots."""
         is_slot = isinstance(table.get(key), Mapping) and not difflib.get_close_matches(key, cls.model_fields)
         return f"a slot stands below objective; write objective.{key}" if is_slot else ""
 

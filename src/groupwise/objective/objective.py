@@ -185,7 +185,7 @@ _LOSS_SLOTS = ("matching", "smoothing", "ratio", "trust", "correction", "diverge
 
 
 class Slots(Config):
-    """The slots of an objective, which stand at the top of an experiment."""
+    """The slots of an objective, which are at the top of an experiment."""
 
     advantage: Advantage = ZScore()
     admission: Admission = Everything()
@@ -535,7 +535,7 @@ class Objective(Slots):
 
         Raises:
             ValueError: a field is missing or of another shape, a log-prob is not finite at a valid decision, one that
-                is not a density's lies above zero, or a part was given of what the objective's scope needs whole.
+                is not a density's is above zero, or a part was given of what the objective's scope needs whole.
         """
         scored = self._checked(scored, plan)
         if plan.sliced and self.scope != "decision":

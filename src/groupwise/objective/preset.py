@@ -108,7 +108,7 @@ def read_overlay(name: str) -> Method:
 
 
 def equation_of(name: str) -> str:
-    """Returns the equation of a preset with its overlays: the weight of an overlay stands before the term it
+    """Returns the equation of a preset with its overlays: the weight of an overlay is before the term it
     multiplies.
 
     Args:
@@ -236,7 +236,7 @@ def lineage(
 
 
 def _check_slots(file: MethodFile, path: Path) -> None:
-    """Refuses keys of a method that are no slots of an objective: merged into an experiment they would be its own."""
+    """Refuses keys of a method that are not slots of an objective: merged into an experiment they would be its own."""
     from groupwise.objective.objective import Objective
 
     slots = tuple(name for name in Objective.model_fields if name != "name")

@@ -46,7 +46,7 @@ class Ema(SmoothingSlot):
     scope: ClassVar[str] = "member"
     kind: Literal["ema"] = "ema"
     beta: float = Field(default=0.9, gt=0, le=1)
-    """Weight of the current ratio; 1 is no smoothing."""
+    """Weight of the current ratio; 1 means no smoothing."""
     init: Literal["first", "one"] = "first"
     """The average before the first decision: the first decision's own ratio, or 1."""
     detach: bool = False

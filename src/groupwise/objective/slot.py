@@ -299,14 +299,14 @@ class MatchingSlot(Slot):
     pulls: ClassVar[bool] = False
     """True where members of advantage 0 have a gradient, once the policy has moved from the one that sampled."""
     has_surrogate: ClassVar[bool] = False
-    """True where `surrogate` stands in place of ratio and trust region."""
+    """True where `surrogate` replaces ratio and trust region."""
 
     @abstractmethod
     def __call__(self, deviation: Deviation) -> Mapping[str, Float[Tensor, " N"]]:
         """Returns the scored fields of `N` noised copies by name: `log_prob`, and those that the piece `reads`.
 
         Args:
-            deviation: of the predictions from their targets.
+            deviation: the deviation of the predictions from their targets.
         """
 
     def surrogate(self, decisions: Decisions) -> Surrogate:

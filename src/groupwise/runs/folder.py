@@ -232,7 +232,7 @@ def _below(folders: Sequence[Path], depth: int, warm_ups: bool) -> list[Path]:
             )
             order = _order(folder)
             children.sort(key=lambda child: order.get(child.name, len(order)))
-            # Beside a comparison's variants lie the warm-ups that they share, which are no results.
+            # Beside a comparison's variants lie the warm-ups that they share, which are not results.
             shared = not warm_ups and (folder / "comparison.json").is_file()
             results = [
                 child for child in children if child.name in order or not (shared and child.name.startswith("warm-up-"))
@@ -333,7 +333,7 @@ class Lines:
 def read_lines(path: Path) -> Lines:
     """Reads every whole object of a file, and describes the unreadable lines in sentences; never raises.
 
-    A last line without a line feed that is no whole object is being written now, or was cut in half by a crash.
+    A last line without a line feed that is not a whole object is being written now, or was cut in half by a crash.
 
     Args:
         path: the file; an absent file has no objects.
@@ -404,7 +404,7 @@ def parse(content: bytes) -> Any:
         content: UTF-8; bytes that are not valid UTF-8 are replaced.
 
     Raises:
-        ValueError: the content is no JSON.
+        ValueError: the content is not JSON.
         RecursionError: the content is nested too deep.
 
     Example:

@@ -345,7 +345,7 @@ def read_run(path: Path) -> Run:
 
 
 def is_number(value: object) -> TypeGuard[int | float]:
-    """Returns whether a value of a row can be drawn: a finite number that is no truth value.
+    """Returns whether a value of a row can be drawn: a finite number that is not a truth value.
 
     Example:
         >>> [is_number(value) for value in (1, 0.5, float("inf"), True, None, "1", 10**400)]
@@ -432,7 +432,7 @@ def score(record: Mapping[str, Any], name: str, weights: Mapping[str, float]) ->
     if name == "length":
         return record.get("num_tokens")
     if name == "reward":
-        # Beside rewards a record may hold judges and measures. Only the domain can tell them apart, so that its sum
+        # Beside rewards a record may hold judges and measures. Only the domain can distinguish them, so that its sum
         # takes precedence where the record has one.
         if "reward" in record:
             return record["reward"]
@@ -444,7 +444,7 @@ def split_metric(metric: str, records: Iterable[Mapping[str, Any]]) -> tuple[str
     """Returns the mode and the name of a metric of an evaluation: `SET/MODE/NAME`, or `MODE/NAME` without a set's name.
 
     Args:
-        records: of the evaluation; their modes tell where the name begins, which may have a `/` too.
+        records: the records of the evaluation; their modes tell where the name begins, which may have a `/` too.
 
     Example:
         >>> split_metric("hard/greedy/correct", [{"mode": "hard/greedy"}]), split_metric("greedy/a/b", [{}])

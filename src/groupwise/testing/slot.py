@@ -95,7 +95,7 @@ def check_slot(piece: Slot) -> None:
 
     Raises:
         BrokenLaws: at least one law does not hold; the message lists all of them.
-        ValueError: the object is no slot, or an objective refuses it beside the plainest other pieces.
+        ValueError: the object is not a slot, or an objective refuses it beside the plainest other pieces.
 
     Example:
         >>> from groupwise.objective.trust import Clip

@@ -1,5 +1,5 @@
 """The interface of everything that follows a run; a tracker that fails is reported once and dropped,
-and training goes on.
+and training continues.
 """
 
 from __future__ import annotations
@@ -218,7 +218,7 @@ def depends_on_machine(name: str) -> bool:
     """Returns whether a metric is a time or an amount of memory: all that may differ when a run is repeated.
 
     Args:
-        name: of a metric.
+        name: the name of a metric.
 
     Example:
         >>> [
@@ -230,7 +230,7 @@ def depends_on_machine(name: str) -> bool:
     return name.startswith(("seconds/", "memory/")) or name == "step_time" or name.endswith("/seconds")
 
 
-# Numbers that stand beside each other, written with as many decimals as tell them apart.
+# Numbers that stand beside each other, written with as many decimals as distinguish them.
 
 
 def same_decimals(values: Sequence[float | None]) -> list[str]:

@@ -33,7 +33,7 @@ class WeightAverage(Config):
     """The average `average <- d average + (1 - d) theta` after every update, with `d = min(decay, (1 + n) / (10 + n))`
     after `n` updates.
 
-    Training goes on with the weights themselves; evaluation, the best model and the final one take the average. The
+    Training continues with the weights themselves; evaluation, the best model and the final one take the average. The
     rising decay lets the average forget its first values. With an adapter only the adapter's weights are averaged.
 
     Args:

@@ -69,7 +69,7 @@ class World:
 
     @property
     def joined(self) -> bool:
-        """True where a process group stands behind it, be it of this process alone: then weights can be spread."""
+        """True where a process group is behind it, be it of this process alone: then weights can be spread."""
         return self.size > 1 or (dist.is_available() and dist.is_initialized())
 
     def sum(self, tensor: Tensor) -> Tensor:
@@ -109,7 +109,7 @@ class World:
 
     @contextmanager
     def reporting_errors(self) -> Iterator[None]:
-        """Tells the other processes of an error that leaves the block, so that none of them waits for this one for
+        """Informs the other processes of an error that leaves the block, so that none of them waits for this one for
         ever. Where another process has left before and the connection broke, the error says who, and why.
 
         Raises:
@@ -200,7 +200,7 @@ def check_group() -> None:
 
     Raises:
         ConfigError: rank or size differ, or the backend is NCCL alone.
-        ValueError: as of `groupwise.processes.check_launch`.
+        ValueError: as in `groupwise.processes.check_launch`.
     """
     if not (dist.is_available() and dist.is_initialized()):
         check_launch()

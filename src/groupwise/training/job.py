@@ -75,7 +75,7 @@ class Recipe:
         """Returns the stage with as many prompts a step as the training set has, where that has fewer.
 
         Args:
-            num_prompts: of the training set.
+            num_prompts: the number of prompts of the training set.
 
         Example:
             >>> Recipe("a", Objective.preset("grpo")).fitted(9).train.prompts_per_step

@@ -1,5 +1,5 @@
 """The place where processes meet: each start of a run has keys of its own there, and before each exchange every process
-says that it has come.
+states that it has come.
 
 No signal and no exception interrupts a collective operation, so that a process begins one only when all have come. Who
 is missing is said after a minute; whoever has left the run by an error is waited for by nobody; and processes that came
@@ -7,7 +7,7 @@ to different exchanges, as where code of a user sums on some of them alone, end 
 
 `torchrun --max-restarts` gives restarted processes the store of the processes before them, with the addresses of dead
 ones in it (seen with torch 2.13: connections refused, or a wait without an end). The number of restarts that torchrun
-tells is no name for a start, since it differs between machines.
+tells is not a name for a start, since it differs between machines.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ class Rendezvous:
             time.sleep(min(0.0002 + waited / 10, 0.1))
 
     def leave(self, reason: str) -> None:
-        """Tells the other processes that this one has left the run, so that none waits for it; the first one that
+        """Informs the other processes that this one has left the run, so that none waits for it; the first one that
         leaves is heard.
 
         Args:

@@ -72,8 +72,8 @@ class Denoiser(ABC):
 
     Args:
         module: what is trained.
-        scheduler: of diffusers; its noise levels are read.
-        spacing: of a flow's noise levels.
+        scheduler: the scheduler of diffusers; its noise levels are read.
+        spacing: the spacing of a flow's noise levels.
         shift: `mu` of a scheduler whose levels depend on the image's size.
 
     Attributes:

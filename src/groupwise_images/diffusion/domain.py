@@ -101,7 +101,7 @@ class DiffusionDomain(ImageDomain):
 
     Args:
         config: model, prompts, rewards, sampler, evaluation.
-        streams: of the run; fresh weights are drawn from it.
+        streams: the random streams of the run; fresh weights are drawn from it.
         device: where the model lives.
         parent: a domain whose model is shared, where only other settings changed.
 
@@ -482,8 +482,8 @@ class DiffusionDomain(ImageDomain):
         self.denoiser.save(folder)
 
     def _keeps_graph(self, num_rows: int) -> bool:
-        """Returns whether the sampler's graph over so many rows is stored for the first update; sharded weights sample
-        without one.
+        """Returns whether the sampler's graph over that many rows is stored for the first update; sharded weights
+        sample without one.
         """
         return not self._scorer.sharded and should_keep_graph(self.module, num_rows, self.pass_sizes)
 

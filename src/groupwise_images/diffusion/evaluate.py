@@ -71,7 +71,7 @@ def judged_images(config: EvaluationConfig, first: int, images: Tensor, table: R
     """Keeps of judged images the numbers, and those that people see.
 
     Args:
-        config: of the evaluation.
+        config: the configuration of the evaluation.
         first: the place of the first prompt among all.
         images: uint8 `[P num_images, H, W(, 3)]`, prompt by prompt.
         table: their rewards.
@@ -87,7 +87,7 @@ def evaluation(config: EvaluationConfig, prompts: Sequence[Prompt], judged: Judg
     """Returns the metrics, records and picture of the images of all prompts.
 
     Args:
-        config: of the evaluation.
+        config: the configuration of the evaluation.
         prompts: all that were evaluated, in order.
         judged: their images.
     """
@@ -117,9 +117,9 @@ def evaluated_images(
     own, the same in every evaluation.
 
     Args:
-        config: of the domain.
+        config: the configuration of the domain.
         scorer: draws.
-        conditions: of the prompts.
+        conditions: the conditions of the prompts.
         passes: images in a pass.
         decode: makes pictures of latents.
     """

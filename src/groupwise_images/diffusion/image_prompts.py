@@ -76,7 +76,7 @@ class ImagePrompts:
         for an image without one; without the column where no image has one.
 
         Args:
-            prompts: of the source; one that has its image stays as it is.
+            prompts: the prompts of the source; one that has its image stays as it is.
             streams, step: keys of the degradations where they are fresh; held-out images are always degraded the same
                 way.
             numbers: further keys of the degradations, one a prompt.
@@ -199,7 +199,7 @@ def check_size(name: str, image: np.ndarray, condition_shape: Sequence[int], rem
     """Refuses an image of another size than the model is conditioned on.
 
     Args:
-        name: of the image, for the message.
+        name: the name of the image, for the message.
         image: `[C, H, W]`.
         condition_shape: of the model.
         remedy: a further one, where the model can be made to fit.
@@ -264,7 +264,7 @@ class EncodedPrompts:
     @torch.no_grad()
     def entry(self, prompt: Prompt) -> Condition:
         """Returns the condition of one prompt, one row."""
-        # A target is no part of what is encoded, and an image is known by its content.
+        # A target is not part of what is encoded, and an image is known by its content.
         contents = {
             name: value.content if isinstance(value, PromptImage) else value
             for name, value in prompt.columns.items()

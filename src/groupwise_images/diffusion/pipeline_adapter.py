@@ -116,7 +116,7 @@ class PipelineAdapter(ABC):
         """Loads the pipeline with its `from_pretrained`; by default of the class in diffusers that `pipeline` names.
 
         Args:
-            folder: of the pipeline.
+            folder: the folder of the pipeline.
             arguments: `dtype`, `variant`, `use_safetensors`, `local_files_only`, and None for absent components.
 
         Raises:
@@ -153,7 +153,7 @@ class PipelineAdapter(ABC):
         """Returns the shape of one latent, without the batch, as the denoiser takes it.
 
         Raises:
-            ConfigError: images of this size cannot be made (`latent_size` refuses sides that are no multiple).
+            ConfigError: images of this size cannot be made (`latent_size` refuses sides that are not multiples of it).
         """
 
     def check(self, pipe: Any, prompts: Prompts) -> None:
@@ -265,8 +265,8 @@ class PipelineAdapter(ABC):
             negatives: a negative prompt for each prompt, or None.
             latents: `[N, *latent_shape]`, the initial noise.
             guidance, num_steps: as the domain has them.
-            arguments: of the pipeline's call, beside or in the place of those that this method passes; None leaves an
-                argument out.
+            arguments: the arguments of the pipeline's call, beside or in the place of those that this method passes;
+                None leaves an argument out.
 
         Returns:
             `[N, 3, H, W]` in [0, 1], of videos `[N, F, 3, H, W]`.
@@ -356,7 +356,7 @@ def latent_size(size: Sequence[int], factor: int, multiple: int = 1) -> tuple[in
         multiple: height and width in latents must be multiples of this.
 
     Raises:
-        ConfigError: the size is no multiple.
+        ConfigError: the size is not a multiple.
 
     Example:
         >>> latent_size((64, 32), 8), latent_size((64, 32), 8, 2)

@@ -72,7 +72,9 @@ class Splits:
         return prompt
 
     def contents(self, prompts: Sequence[Prompt]) -> frozenset[str]:
-        """Returns what tells prompts apart: their texts, or a hash of each image, for one may come under two names."""
+        """Returns what distinguishes prompts: their texts, or a hash of each image, for one may come under two
+        names.
+        """
         if self.pictures is not None:
             return self.pictures.contents(prompts)
         return frozenset(prompt.columns["prompt"] for prompt in prompts)
@@ -81,7 +83,7 @@ class Splits:
         """Returns sentences on images that were left out, and on guidance by what is never taught.
 
         Args:
-            config: whose guidance, where it has demonstrations, is by a model that they are to teach.
+            config: the configuration whose guidance, where it has demonstrations, is by a model that they are to teach.
         """
         remarks = [] if self.pictures is None else list(self.pictures.remarks)
         guided = config.sampling_schedule or any(

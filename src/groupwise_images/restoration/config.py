@@ -37,7 +37,7 @@ class DifferentiableLoss(Config):
     those that it has parameters for. It is a control for rewards: what a gradient through the reader achieves.
 
     Args:
-        path: `package.module:function`; the module may lie in the working directory.
+        path: `package.module:function`; the module may be in the working directory.
         arguments: further arguments of the function, by name.
         weight: factor.
 
@@ -76,9 +76,9 @@ class TileConfig(Config):
     network show no seams.
 
     Args:
-        size: of a tile, pixels; an image no larger is restored whole.
-        overlap: of neighbouring tiles, pixels; at four times what a pixel of the output depends on to one side, no seam
-            is left at all.
+        size: the size of a tile, pixels; an image no larger is restored whole.
+        overlap: the overlap of neighbouring tiles, pixels; at four times what a pixel of the output depends on to one
+            side, no seam is left at all.
         multiple: sides of what the network is given are made multiples of this by repeating the edge, and what comes
             out is cut again; for networks that halve an image several times.
     """
@@ -132,8 +132,8 @@ class RestorationConfig(DomainConfig):
         patch: side of a square cut out of each clean image at random, pixels; unset takes whole images, which must then
             be of one size.
         num_train: images trained on; unset takes all that are not held out.
-        seed: of the degradations that stay the same. It is not the run's seed, so that runs with different seeds are
-            judged on the same images.
+        seed: the seed of the degradations that stay the same. It is not the run's seed, so that runs with different
+            seeds are judged on the same images.
         rewards: name -> reward. Those with `role = "judge"` are measured in evaluation only. Rewards find the target as
             the column `clean`.
         policy: what is drawn: pixels, or the network's control parameters.
@@ -234,7 +234,7 @@ class RestorationConfig(DomainConfig):
         """Refuses a network that enlarges images by another factor than that by which they are small.
 
         Args:
-            scale: of the network.
+            scale: the scale of the network.
 
         Raises:
             ValueError: it is another one.

@@ -58,7 +58,7 @@ def rescored(
 
     Args:
         compute: fields of members by their places among `rows`, `[b]`, and by their payload.
-        samples: whose payload is read.
+        samples: the samples whose payload is read.
         rows: `[B]`, none negative.
         passes: how many at a time.
     """
@@ -83,7 +83,7 @@ class RestorationDomain(ImageDomain):
 
     Args:
         config: network, images, policy, rewards, evaluation.
-        streams: of the run; fresh weights are drawn from it.
+        streams: the random streams of the run; fresh weights are drawn from it.
         device: where the network lives.
         parent: a domain whose network is shared, where only other settings changed.
 
@@ -155,7 +155,7 @@ class RestorationDomain(ImageDomain):
 
     @property
     def trained_on(self) -> frozenset[str]:
-        """Hashes of the training images: a file may lie in a folder twice under two names."""
+        """Hashes of the training images: a file may be in a folder twice under two names."""
         return frozenset(picture.content for picture in self._train)
 
     @property

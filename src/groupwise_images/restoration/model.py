@@ -49,8 +49,8 @@ class Network(Config):
             network itself is missing: only an adapter's may be, and those of a `gated` network's head, which begin as
             the plain network.
         lora: an adapter; it is put in place before the checkpoint is read, so that its weights are read too.
-        seed: of fresh weights; unset takes the run's.
-        dtype: of the weights.
+        seed: the seed of fresh weights; unset takes the run's.
+        dtype: the dtype of the weights.
     """
 
     kind: Literal["network"] = "network"

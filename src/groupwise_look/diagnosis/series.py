@@ -1,5 +1,5 @@
 """The values of one metric over some steps, and what can be said of them: mean, error of the mean, whether a later
-stretch lies above an earlier one.
+stretch is above an earlier one.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class Series:
 
     Args:
         metric: its name in `metrics.jsonl`.
-        steps: of the run.
+        steps: the steps of the run.
         values: one a step, finite.
 
     Example:
@@ -64,7 +64,7 @@ class Series:
         )
 
     def above(self, other: Series, errors: float = 2.0) -> bool:
-        """Returns whether the mean lies above another stretch's by more than `errors` standard errors of the
+        """Returns whether the mean is above another stretch's by more than `errors` standard errors of the
         difference.
 
         Args:
@@ -111,7 +111,7 @@ class Windows:
         """Takes the next value.
 
         Args:
-            step: of the run.
+            step: the step of the run.
             value: finite.
         """
         self._open.append((step, value))
@@ -159,7 +159,7 @@ class Column:
         """Takes the next value.
 
         Args:
-            step: of the run.
+            step: the step of the run.
             value: finite.
         """
         self._steps.append(step)

@@ -22,7 +22,7 @@ class Stage:
     """Collects rows; each metric can be asked for its first and its newest values.
 
     Args:
-        name: of the stage; empty where rows name none.
+        name: the name of the stage; empty where rows name none.
         settings: the resolved configuration, as `config.json` holds it; empty where it is not known.
         reads: returns whether any rule reads a metric; metrics that none reads are not collected. Unset collects all.
 
@@ -63,7 +63,7 @@ class Stage:
             self._evaluated.setdefault(metric, Column(metric)).set_at(*seen.newest)
 
     def add(self, row: Row) -> None:
-        """Takes one row of `metrics.jsonl`. Values that are no finite numbers are absent; a row of an evaluation alone
+        """Takes one row of `metrics.jsonl`. Values that are not finite numbers are absent; a row of an evaluation alone
         counts no step.
 
         Args:

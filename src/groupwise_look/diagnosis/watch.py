@@ -53,10 +53,10 @@ class Headline:
 
 def headline(findings: Sequence[Finding]) -> Headline | None:
     """Finds the cause of the findings that still hold, among them and those that have ended: of those that none other
-    explains, the one that explains most, then the most severe, then the earliest. Notes are no causes.
+    explains, the one that explains most, then the most severe, then the earliest. Notes are not causes.
 
     Args:
-        findings: of one run; the newest stage with a fault or a warning counts.
+        findings: the findings of one run; the newest stage with a fault or a warning counts.
 
     Returns:
         the headline; `None` where nothing is wrong.
@@ -233,7 +233,7 @@ def diagnose(rows: Iterable[Row], settings: Mapping[str, Any] | None = None) -> 
     holds.
 
     Args:
-        rows: of `metrics.jsonl`, in order, of any stages.
+        rows: the rows of `metrics.jsonl`, in order, of any stages.
         settings: the resolved configuration, as `config.json` holds it.
 
     Returns:

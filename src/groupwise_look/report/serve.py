@@ -19,7 +19,7 @@ from groupwise_look.report.page import MOST_GROUPS, render
 
 HOST = "127.0.0.1"
 _REST = 3.0
-"""The page is made anew after a rest of so many times the seconds that making it took, so that a third of a core at
+"""The page is made anew after a rest of that many times the seconds that making it took, so that a third of a core at
 most goes into it.
 """
 _REQUEST_SECONDS = 10.0
@@ -93,7 +93,7 @@ class _Server(ThreadingHTTPServer):
         self.names = {f"{name}:{self.server_port}" for name in (HOST, "localhost")}
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Says nothing: a browser that closes a connection early is no error."""
+        """Says nothing: a browser that closes a connection early is not an error."""
 
 
 @final

@@ -62,4 +62,4 @@ class Pretrained(Config):
 
 
 ModelConfig = Annotated[Pointer | Pretrained, Field(discriminator="kind")]
-"""Any policy, told apart by `kind`."""
+"""Any policy, distinguished by `kind`."""

@@ -202,7 +202,7 @@ class TimesTen(Config):
 
 
 Scale = Annotated[RunningQuantile | TimesTen, Field(discriminator="kind")]
-"""Any scale from an unbounded number to 0 to 1, told apart by `kind`."""
+"""Any scale from an unbounded number to 0 to 1, distinguished by `kind`."""
 
 
 @final

@@ -52,7 +52,7 @@ class ExampleLine(Line):
 
         Args:
             vector: its embedding, `[D]`.
-            file: of the line; paths of pictures are relative to its folder.
+            file: the file of the line; paths of pictures are relative to its folder.
         """
         return Example(self.id, self.question, self.answer or "", vector, _image(self, file), self.clusters)
 
@@ -64,9 +64,9 @@ def read_lines(kind: type[_Line], path: str | Path, key: str) -> dict[str, _Line
     """Reads all lines of a file by their places, `FILE, line 3 ('q2')`.
 
     Args:
-        kind: of the lines.
-        path: of the file.
-        key: of the configuration that names it, for errors.
+        kind: the kind of the lines.
+        path: the path of the file.
+        key: the key of the configuration that names it, for errors.
 
     Raises:
         ConfigError: a line cannot be read, or an id stands twice; the message names the line and the field.

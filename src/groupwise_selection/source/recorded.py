@@ -93,9 +93,9 @@ class Recorded(Config):
             candidates by query, with remarks on those that are left out.
 
         Raises:
-            ConfigError: the file has another format; a number is no example of the pool; a query is among its examples;
-                an example stands twice; scores are no numbers or have no clear direction; no query is of the data. The
-                message names the query and the entry.
+            ConfigError: the file has another format; a number is not an example of the pool; a query is among its
+                examples; an example stands twice; scores are not numbers or have no clear direction; no query is of the
+                data. The message names the query and the entry.
         """
         tree = read_json(Path(self.path))
         entries = {str(key): value for key, value in tree.items() if not str(key).startswith("_")}

@@ -1,6 +1,6 @@
 """A cache of a task model's answers on disk: the answer to a prompt is always the same, and computing it is expensive.
 
-One SQLite database a model, whose name says which weights, template and machine; one row a prompt:
+One SQLite database a model, whose name contains which weights, template and machine; one row a prompt:
 
     key = hash(query, demonstrations in order, answers), value = {answer: nats}
 
@@ -48,7 +48,7 @@ class CachedTaskModel:
         folder: folder of the databases; unset takes `task_model_answers` in Groupwise's cache.
         machine: further influences on the last digits: the device, its threads, the versions of libraries.
 
-    A cache is a convenience: where nothing can be written, there is one warning and the run goes on.
+    A cache is a convenience: where nothing can be written, there is one warning and the run continues.
     """
 
     def __init__(self, model: TaskModel, folder: Path | None = None, machine: str = "") -> None:

@@ -105,7 +105,7 @@ class CausalLMTaskModel:
         return [answer[tuple(prompt)] for prompt in prompts]
 
     def _engine(self, longest: int) -> Engine:
-        """Returns the engine that writes answers to prompts of at most so many tokens; a model that keeps a state in
+        """Returns the engine that writes answers to prompts of at most that many tokens; a model that keeps a state in
         place of keys and values writes one answer at a time.
         """
         if self._keeps_keys is None:

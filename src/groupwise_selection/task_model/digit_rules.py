@@ -34,8 +34,8 @@ _TRAINED_DEMOS = 4
 _FOLLOW_SHARE = 0.75
 """Share of demonstrations in training that follow the rule of the query."""
 _NEAREST_SHARE, _NUM_CANDIDATES = 0.5, 12
-"""Share of episodes whose demonstrations are similar to the query's image, the nearest of so many candidates, as in the
-prompts of a good selector.
+"""Share of episodes whose demonstrations are similar to the query's image, the nearest of that many candidates, as in
+the prompts of a good selector.
 """
 _ANSWERS = {YES: 0, NO: 1}
 

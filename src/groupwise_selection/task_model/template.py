@@ -104,7 +104,7 @@ class ChatTemplate(Config):
 
     Args:
         system: the system's message; unset leaves it out.
-        question: `{question}` is replaced; with `{image}`, the picture stands before the text.
+        question: `{question}` is replaced; with `{image}`, the picture is before the text.
         answer: `{answer}` is replaced; the same text is scored, directly after the template's opening of the
             assistant's turn.
         stop: texts that end a generated answer, beside the end of the turn.
@@ -161,4 +161,4 @@ class ChatTemplate(Config):
 
 
 Template = Annotated[TextTemplate | ChatTemplate, Field(discriminator="kind")]
-"""Any template, told apart by `kind`."""
+"""Any template, distinguished by `kind`."""

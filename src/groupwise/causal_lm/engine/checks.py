@@ -40,7 +40,7 @@ async def check_length(client: Any, server: Server, num_tokens: int) -> None:
     Args:
         client: an `httpx.AsyncClient`.
         server: the one that is asked; one that does not tell passes.
-        num_tokens: of the longest prompt and completion of the run together.
+        num_tokens: the number of tokens of the longest prompt and completion of the run together.
 
     Raises:
         Interrupted: there is no connection, or no reply in time.
@@ -67,7 +67,7 @@ def too_short(server: Server, longest: int, num_tokens: int) -> EngineError:
     Args:
         server: the one.
         longest: where they end, tokens.
-        num_tokens: of prompt and completion together, as the run asks for them.
+        num_tokens: the number of tokens of prompt and completion together, as the run asks for them.
     """
     return EngineError(
         f"domain.engine: {server.address} ends every text at {longest} tokens, where the run asks for {num_tokens} of"
@@ -97,7 +97,7 @@ _MEMBER = re.compile(r"\((\d+)(?:-(\d+))?\): ")
 
 async def check_shape(client: Any, server: Server, model: Any) -> None:
     """Asks a server to describe its model, which must have a head or an embedding of the trained head's shape, and as
-    many layers. Layers are told apart from other lists of modules where both models have lists of one length alone.
+    many layers. Layers are distinguished from other lists of modules where both models have lists of one length alone.
 
     Args:
         client: an `httpx.AsyncClient`.

@@ -25,7 +25,7 @@ class Fleet:
 
     Args:
         config: the deadlines.
-        addresses: of the servers.
+        addresses: the addresses of the servers.
         transport: the weights' way to them; `None` where others refresh them, or another process sends the weights.
         proof: the check of a server that was sent weights.
         eos: the ids that end a completion.
@@ -81,7 +81,7 @@ class Fleet:
         return {server.address: server.model for server in self.servers if server.version == self.version}
 
     def mark_proved(self, names: Mapping[str, str]) -> None:
-        """Notes which servers hold the weights of now, as another process has proved. One that was away is sent them
+        """Notes which servers hold the current weights, as another process has proved. One that was away is sent them
         later, under the name that the others have.
 
         Args:
@@ -99,7 +99,7 @@ class Fleet:
             server.version = None
 
     async def ready(self, client: Any, number: int) -> Server:
-        """Returns the server of a group, which holds the weights of now: the one of its number, or the next that
+        """Returns the server of a group, which holds the current weights: the one of its number, or the next that
         answers.
 
         Args:
@@ -152,7 +152,7 @@ class Fleet:
         it has been busy for `silence_seconds`.
 
         Args:
-            server: that failed.
+            server: the server that failed.
             error: how.
             waited: the seconds that all requests to it waited for this attempt. While others take its groups, it rests
                 five times as long, so that a server that takes connections and answers nothing slows the run little.
@@ -177,8 +177,8 @@ class Fleet:
             )
 
     def succeeded(self, server: Server) -> None:
-        """Forgets a server's failures, and says that it is back where one was said. An answer that was under way when
-        it failed does not tell that.
+        """Forgets a server's failures, and reports that it is back if the failure was reported. An answer that was
+        under way when it failed does not tell that.
         """
         if server.is_reported_down and (server.version == self.version or not self._proves):
             server.is_reported_down = False

@@ -208,7 +208,7 @@ class Proof:
         """Returns what is wrong with a server's log-probs, in one sentence; empty where rounding explains them.
 
         Args:
-            address: of the server.
+            address: the address of the server.
             pieces: its answers.
             difference: the comparison of the answers.
         """

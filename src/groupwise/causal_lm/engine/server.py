@@ -108,8 +108,8 @@ class Server:
 
         Args:
             client: an `httpx.AsyncClient`.
-            path: of the route.
-            body: of the request.
+            path: the path of the route.
+            body: the body of the request.
             is_quick: whether the server answers at once, or when the completions under way have ended.
 
         Raises:
@@ -292,7 +292,7 @@ class Server:
                 f"{self.address} gave a log-prob that is not finite for a token that it sampled; look at the server's"
                 " own log"
             )
-        # A reason that is neither an end nor the limit is no answer of the policy's.
+        # A reason that is neither an end nor the limit is not an answer of the policy's.
         known: Any = finish if finish in ("", "stop", "length") else "abort"
         return Piece(piece.tokens + tokens, piece.log_prob + log_prob, known)
 
@@ -306,7 +306,7 @@ def request_body(
         prompt: token ids.
         num_tokens: the longest completion.
         settings: temperature, truncation and stop texts.
-        seed: of the draws.
+        seed: the seed of the draws.
         eos: ids that end the completion.
     """
     return {

@@ -37,7 +37,7 @@ def main() -> int:
 
 
 def _end_with_parent() -> None:
-    """Asks Linux to send SIGTERM to the command when this program is killed; elsewhere the command then goes on."""
+    """Asks Linux to send SIGTERM to the command when this program is killed; elsewhere the command then continues."""
     with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
 

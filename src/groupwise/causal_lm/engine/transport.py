@@ -117,7 +117,7 @@ class Transport(ABC):
         Args:
             client: an `httpx.AsyncClient`, without deadlines of its own.
             server: `server.call(client, "/collective_rpc", {...})` posts to it, with its deadlines.
-            version: of the weights.
+            version: the version of the weights.
 
         Raises:
             Interrupted: another try may succeed; the server is asked again, for `patience_seconds` at most.
@@ -148,7 +148,7 @@ class FileTransport(Transport):
     @property
     def folder(self) -> Path:
         """The folder of all versions, made where it is first asked for: then the model has the weights that will lie
-        there, also one that lies in shards meanwhile.
+        there, also one that is in shards meanwhile.
         """
         if self._scratch is None:
             self._scratch = scratch_folder("weights", self.model, self._parent)
@@ -213,7 +213,7 @@ async def reload_folder(client: Any, server: Server, path: str) -> None:
     Args:
         client: an `httpx.AsyncClient`.
         server: the one that reads.
-        path: of the folder, as the server sees it.
+        path: the path of the folder, as the server sees it.
 
     Raises:
         Interrupted: it does not answer, or did not read the weights.

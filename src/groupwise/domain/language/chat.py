@@ -101,7 +101,7 @@ class Chat:
 
         Args:
             prompt: the conversation's prompt, which decides whether it is a chat.
-            text: of the turn; one that ends with such a token gets no other.
+            text: the text of the turn; one that ends with such a token gets no other.
             ends: ids that end a turn by themselves.
         """
         ids = self.encode_text(text)
@@ -125,7 +125,7 @@ class Chat:
     def encode_reply(
         self, prompt: str | Sequence[Mapping[str, Any]], replies: Sequence[Mapping[str, Any]], end: int | None
     ) -> list[int]:
-        """Encodes an environment's answer up to the place where the policy goes on.
+        """Encodes an environment's answer up to the place where the policy continues.
 
         Args:
             prompt: the conversation's prompt, which decides whether it is a chat.
@@ -142,7 +142,7 @@ class Chat:
             {**message, "content": self._without_control(message["content"])} if message["role"] == "tool" else message
             for message in replies
         ]
-        # The policy goes on with a message that the prompt began.
+        # The policy continues with a message that the prompt began.
         *before, last = messages
         begun = last["role"] == "assistant" and not last.get("tool_calls")
         said = {"role": "assistant", **(last if begun else {})}
@@ -168,7 +168,7 @@ class Chat:
 
     def _written_end(self, after: str, ends: Sequence[int]) -> str:
         """Returns the end of a turn at the start of what follows it, with the white space before it; empty where none
-        stands there. A model may end its turns with another token than the tokenizer's eos_token (Gemma's
+        is there. A model may end its turns with another token than the tokenizer's eos_token (Gemma's
         <end_of_turn>, Phi-3's <|end|>).
         """
         space = after[: len(after) - len(after.lstrip())]
@@ -240,7 +240,7 @@ _TOOL_TURN = {
 
 
 def reads_turns(tokenizer: Any) -> bool:
-    """Returns whether a tokenizer's folder says how turns are read (`response_template` in tokenizer_config.json)."""
+    """Returns whether a tokenizer's folder states how turns are read (`response_template` in tokenizer_config.json)."""
     return getattr(tokenizer, "response_template", None) is not None
 
 
@@ -264,7 +264,7 @@ def read_texts(tokenizer: Any, samples: Samples, texts: Sequence[str]) -> Sequen
     """Returns the texts of completions, in a chat each with the message that is read in it.
 
     Args:
-        tokenizer: one whose folder says how turns are read (`reads_turns`).
+        tokenizer: one whose folder states how turns are read (`reads_turns`).
     """
     rows = zip(samples.payload["tokens"].tolist(), samples.payload["length"].tolist(), strict=True)
     ids = [tokens[:length] for tokens, length in rows]
@@ -283,7 +283,7 @@ def parsed_turn(tokenizer: Any, text: str, ids: Sequence[int], prefix: Sequence[
 
     Args:
         tokenizer: one with a `response_template`.
-        text: of the turn, without special tokens.
+        text: the text of the turn, without special tokens.
         ids: its tokens.
         prefix: the tokens before it; a template may have opened a thought there.
     """
@@ -303,7 +303,7 @@ def parsed_tool_turn(tokenizer: Any, text: str, turn: str, *, thinking: bool) ->
 
     Args:
         tokenizer: any that decodes.
-        text: of the turn, without special tokens.
+        text: the text of the turn, without special tokens.
         turn: the same with the marks that the tokenizer calls special, without the one that ends it.
         thinking: whether the chat template opened a thought before it.
     """
@@ -455,7 +455,7 @@ class Conversations:
 
     def _read(self, member: int, turn: Sequence[int], texts: tuple[str, str], written: Message) -> Message:
         """Returns a turn as the response template reads it, with the calls that were made, or thoughts apart from it
-        where calls stand between marks; as it was written, where neither is so or the prompt is no chat.
+        where calls are between marks; as it was written, where neither is so or the prompt is not a chat.
         """
         tokenizer, (text, marked) = self.chat.tokenizer, texts
         if isinstance(self.columns[member]["prompt"], str):
@@ -530,7 +530,7 @@ def build_tokenizer(kind: str, texts: Iterable[str]) -> PreTrainedTokenizerFast:
         "characters": (pre_tokenizers.Split(Regex(r"[\s\S]"), "isolated"), decoders.Fuse()),
     }[kind]
     if kind == "words":
-        # The same few words stand in thousands of texts.
+        # The same few words are in thousands of texts.
         texts = {words for text in texts for words in text.split(" ")}
     pieces: set[str] = set()
     for text in texts:

@@ -49,7 +49,7 @@ class LanguageModel(Config):
 
         Args:
             config: the whole domain, whose sampling and engine the kind may restrict.
-            streams: of the run, from which fresh weights are drawn.
+            streams: the random streams of the run, from which fresh weights are drawn.
 
         Raises:
             ConfigError: settings that the kind cannot give, or a model that cannot be reached.
@@ -94,11 +94,11 @@ class Scratch(LanguageModel):
     before it can earn a reward.
 
     Args:
-        tokenizer: `words` takes what stands between spaces (and loses the spaces), `pieces` splits off punctuation and
+        tokenizer: `words` takes what is between spaces (and loses the spaces), `pieces` splits off punctuation and
             digits and loses nothing, `characters` takes one at a time.
         shape: sizes of the model, its width and number of layers among them.
         dtype: dtype of the weights.
-        seed: of the weights; unset takes the run's.
+        seed: the seed of the weights; unset takes the run's.
 
     Example:
         >>> Scratch(shape=SmallModelConfig(hidden_size=32)).shape.num_layers
@@ -145,7 +145,7 @@ def _model_config(kind: str, loaded: Any) -> type[LanguageModel]:
 MODELS = OpenKinds("groupwise.language_models", _model_config)
 """The entry points: `kind = "package.module:Class"`, a `LanguageModel`."""
 ModelConfig = Annotated[LanguageModel, MODELS]
-"""Any language model, told apart by `kind`."""
+"""Any language model, distinguished by `kind`."""
 
 
 def _kind_of(folder: Path) -> type[LanguageModel] | None:
@@ -186,8 +186,8 @@ class DataConfig(Config):
         num_train: training prompts; unset takes all there are (a source that makes its rows needs a number).
         num_held_out: prompts kept for evaluation, out of the rows of `source` where it names no others; unset keeps a
             tenth of the rows, at most 256, and 256 of a source that makes its rows.
-        seed: of the rows and of the split. It is not the run's seed, so that runs with different seeds are judged on
-            the same prompts.
+        seed: the seed of the rows and of the split. It is not the run's seed, so that runs with different seeds are
+            judged on the same prompts.
         prompt_column: the column with the prompt, a text or a list of messages.
         prompt_template: the prompt as a text with columns in braces, such as `"{question}\\nAnswer:"`; it replaces the
             prompt column. Nothing is written for a null.

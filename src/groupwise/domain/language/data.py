@@ -60,7 +60,7 @@ def split(data: DataConfig, demonstrations: DemonstrationsConfig | None = None) 
 
     Raises:
         ConfigError: no rows at all, fewer than asked for, a column that is missing (names those present), a prompt that
-            is no text.
+            is not a text.
 
     Example:
         >>> from groupwise.domain.language.source import Cups
@@ -146,7 +146,7 @@ def _distinct_rows(data: DataConfig, num: int) -> list[Row]:
         )
         if len(rows) == num:
             break
-        # The share of repeats so far says how many rows are needed; some more are drawn, for later rows repeat more
+        # The share of repeats so far shows how many rows are needed; some more are drawn, for later rows repeat more
         # often.
         num_drawn = min(math.ceil(1.2 * num_drawn * num / max(len(rows), 1)), 3 * num_drawn)
     return rows

@@ -89,7 +89,7 @@ class LanguageDomain(Domain):
 
     Args:
         config: model, data, rewards, sampling, conversation, evaluation.
-        streams: of the run; fresh weights are drawn from it.
+        streams: the random streams of the run; fresh weights are drawn from it.
         device: where the model lives.
         parent: a domain whose policy is shared, where only other settings changed.
         policy: the policy in place of the one that `config.model` names.
@@ -227,7 +227,7 @@ class LanguageDomain(Domain):
 
     @property
     def trained_on(self) -> frozenset[str]:
-        """Training prompts and those of demonstrations, as the source tells prompts apart."""
+        """Training prompts and those of demonstrations, as the source distinguishes prompts."""
         return _identities([*self._splits.train, *(example.prompt for example in self._splits.demonstrations)])
 
     @property

@@ -173,7 +173,7 @@ def open_policy(
     Args:
         config: model, engine and environment.
         splits: texts of the data, from which the tokenizer of a model with fresh weights is built.
-        streams: of the run; fresh weights are drawn from it.
+        streams: the random streams of the run; fresh weights are drawn from it.
         device: where the weights go.
         spreads: whether they go from there to shards.
 

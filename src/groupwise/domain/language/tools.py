@@ -24,7 +24,7 @@ _MOST_CHARACTERS = 100_000
 THOUGHT_OPENS, THOUGHT_CLOSES = "<think>", "</think>"
 """The marks around what is thought and not said."""
 _FOREIGN_MARKS = ("<function=", "<arg_key>", "[ARGS]")
-"""Marks of templates whose calls are no JSON objects."""
+"""Marks of templates whose calls are not JSON objects."""
 
 
 @final
@@ -33,7 +33,7 @@ class ToolCall:
     """One call that a policy wrote.
 
     Args:
-        name: of the tool; empty where the call cannot be read.
+        name: the name of the tool; empty where the call cannot be read.
         arguments: by name, as JSON gave them.
         problem: one line that says why the call cannot be read; empty where it can.
     """
@@ -60,7 +60,7 @@ def format_of(template: str) -> CallFormat | None:
 
 
 def read_calls(text: str, call_format: CallFormat) -> tuple[str, list[ToolCall]]:
-    """Reads the calls of one turn; what stands before a closing `</think>` holds none.
+    """Reads the calls of one turn; what is before a closing `</think>` holds none.
 
     Args:
         text: the turn, with the marks that the tokenizer calls special.
@@ -166,7 +166,7 @@ class ToolRunner:
         """Calls a function and awaits its result where it is awaitable.
 
         Args:
-            name: of the tool.
+            name: the name of the tool.
             function: the call with its arguments.
 
         Returns:
@@ -223,7 +223,7 @@ class ToolSignature:
     """The name, schema and parameters of a function that a policy may call.
 
     The schema is what `transformers.utils.get_json_schema` reads from the signature and the docstring. Arguments are
-    checked strictly against the type hints: a text is no number.
+    checked strictly against the type hints: a text is not a number.
 
     Args:
         function: has a docstring, and for every parameter a type hint and a line under `Args:`.

@@ -249,7 +249,7 @@ def _unsupported(args: GRPOConfig) -> Iterator[str]:
         )
 
 
-# Every field of TRL's `GRPOConfig` that is no key of ours: refused where it changes training, ignored where not.
+# Every field of TRL's `GRPOConfig` that is not a key of ours: refused where it changes training, ignored where not.
 
 REFUSED: dict[str, tuple[tuple[object, ...], str]] = {
     "min_p": ((None, 0.0), "write min_p = None: the log-probs of what it samples are not kept"),
@@ -316,7 +316,7 @@ def refused_fields(args: GRPOConfig, *, has_tools: bool = False) -> Iterator[str
     """Yields a sentence for every field that changes training and has no counterpart.
 
     Args:
-        args: of TRL's trainer.
+        args: the arguments of TRL's trainer.
         has_tools: whether the trainer was given tools, whose rounds a field limits.
     """
     for name, (neutral, advice) in REFUSED.items():
@@ -422,7 +422,7 @@ def _cutting_settings(args: GRPOConfig) -> list[str]:
 
 
 def remarks(objective: Objective, args: GRPOConfig) -> Iterator[str]:
-    """Yields a sentence for every legal setting that is rarely intended, and says which key wins."""
+    """Yields a sentence for every legal setting that is rarely intended, and names the key that wins."""
     aggregation = objective.aggregation
     if aggregation.kind == "fixed_length" and aggregation.length != args.max_completion_length:
         yield (

@@ -249,7 +249,7 @@ class GRPOTrainer(TRLTrainer):
         return loss
 
     def _end_part(self, window: Window, metrics: Mapping[str, float]) -> None:
-        """Closes the part of an optimiser step that lies in one generation; after the last one the objective observes
+        """Closes the part of an optimiser step that is in one generation; after the last one the objective observes
         the step.
         """
         self._window = None

@@ -66,7 +66,7 @@ async def run_limited(
     Args:
         command: the program and its arguments.
         limits: limits of the program with all its processes.
-        files: name -> text of what lies in its folder at the start.
+        files: name -> text of what is in its folder at the start.
         stdin: text of its standard input.
         line: an open socket that it gets under the same number, and that is closed here.
         readable: paths that it may read beside the usual.

@@ -24,7 +24,7 @@ from groupwise.reward.wall import machine_wall
 _FENCE = re.compile(r"^```[ \t]*([\w+-]*)[^\n]*\n(.*?)^```", re.DOTALL | re.MULTILINE)
 _SECONDS_TO_END = 0.5
 
-# A program that ends the interpreter before the test ran would otherwise pass with status 0: only the token says that
+# A program that ends the interpreter before the test ran would otherwise pass with status 0: only the token proves that
 # it did. Token and test come by standard input, which is closed before the program runs, so that it finds neither in a
 # file.
 _SHARED = """import os, sys

@@ -237,7 +237,7 @@ class Worker:
     process from ending.
 
     Args:
-        name: of the reward, for the thread's name.
+        name: the name of the reward, for the thread's name.
         loop: awaits the results that are awaitable; where absent, one of its own.
 
     Example:

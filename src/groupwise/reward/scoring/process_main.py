@@ -91,7 +91,7 @@ def _answer(answers: TextIO, answer: dict[str, Any]) -> None:
 @final
 class MemberScorer:
     """Scores batches in forks of this process, within the limits of a member. A fork whose member takes too long is
-    killed, and a new fork goes on with the next member. A fork can write no file and nothing to the terminal.
+    killed, and a new fork continues with the next member. A fork can write no file and nothing to the terminal.
 
     Every member is tried with a tenth of its seconds first, and those that need more afterwards, so that slow ones do
     not use up the batch's time before the others had theirs. A member that still takes too long is wrong
@@ -206,7 +206,7 @@ def _noted(value: float | None, event: str, detail: str) -> dict[str, Any]:
 
 
 def _json_value(value: Any) -> Any:
-    """Converts a reward to JSON's types; a value that is no reward becomes a text, which is refused later."""
+    """Converts a reward to JSON's types; a value that is not a reward becomes a text, which is refused later."""
     if isinstance(value, Noted):
         return {"value": _json_value(value.value), "event": value.event, "detail": value.detail[:_MAX_CHARACTERS]}
     if hasattr(value, "item") and getattr(value, "ndim", None) == 0:

@@ -38,7 +38,7 @@ class _Call:
 
     Args:
         log: receives what the reward logs.
-        completions: as the reward was given them.
+        completions: the completions as the reward was given them.
         columns: the names of what it could read.
     """
 
@@ -215,7 +215,7 @@ class Rewards:
         return [f"reward {reward.name!r}: {remark}" for reward in self._rewards.values() for remark in reward.remarks]
 
     def remarks_of_rows(self, rows: Sequence[Mapping[str, Any]]) -> list[str]:
-        """Says for which rows of the data a reward can give nothing, each reward in a sentence.
+        """Reports for which rows of the data a reward can give nothing, each reward in a sentence.
 
         Args:
             rows: the columns of each prompt.
@@ -251,7 +251,7 @@ class Rewards:
         reward.
 
         A reward that runs past its time is missing for the batch and counted (`timeout`); one that raises stops the
-        run, or is missing and counted (`error`) under `on_error = "missing"`. A returned value that is no reward is
+        run, or is missing and counted (`error`) under `on_error = "missing"`. A returned value that is not a reward is
         always an error.
 
         Args:
@@ -265,7 +265,7 @@ class Rewards:
             Every reward by itself, with weights, seconds and events. No member gives empty lists.
 
         Raises:
-            RewardError: a missing column, a reward that raised, a value that is no reward; names reward, place and
+            RewardError: a missing column, a reward that raised, a value that is not a reward; names reward, place and
                 value.
 
         Example:
@@ -422,13 +422,13 @@ def score(
 
     Args:
         rewards: opened rewards, or name -> reward as `Rewards` takes them.
-        prompts, completions, columns, judges: as of `Rewards.score`.
+        prompts, completions, columns, judges: as in `Rewards.score`.
 
     Returns:
         every reward by itself, with weights, seconds and events.
 
     Raises:
-        RewardError: as of `Rewards.score`.
+        RewardError: as in `Rewards.score`.
 
     Example:
         >>> from groupwise.reward import ExactAnswer

@@ -78,7 +78,7 @@ class RewardLog:
         out.
 
         Raises:
-            TypeError: the name is no text, or the value is no number.
+            TypeError: the name is not a text, or the value is not a number.
         """
         if hasattr(value, "item") and getattr(value, "ndim", None) == 0:
             value = value.item()  # type: ignore[union-attr]
@@ -92,7 +92,7 @@ class RewardLog:
         each other.
 
         Raises:
-            TypeError: the column is no text, or the values are no list.
+            TypeError: the column is not a text, or the values are not a list.
         """
         if hasattr(values, "tolist"):
             values = values.tolist()  # type: ignore[union-attr]
@@ -190,7 +190,7 @@ class RewardTable:
         contents: a digest of each completion; empty where it is not known.
 
     Raises:
-        RewardError: rewards of different length, or a weight of something that is no reward.
+        RewardError: rewards of different length, or a weight of something that is not a reward.
 
     Example:
         >>> table = RewardTable({"correct": [1.0, None], "brief": [0.5, 0.5]}, {"correct": 2.0, "brief": 1.0})
@@ -407,7 +407,7 @@ def as_number(value: Any) -> float | None:
 
 def split_maps(reward: str, returned: Any) -> tuple[Any, list[Any] | None]:
     """Replaces every map in a reward's return value by its mean. Returns these values and the maps, None where there
-    are no maps.
+    are not maps.
 
     A map is an array or tensor of two dimensions, one value a pixel.
 
@@ -452,7 +452,7 @@ def checked_values(reward: str, returned: Any, prompts: Sequence[Text]) -> tuple
         The numbers, and one event for all plain `None` together and one for each `Noted` entry.
 
     Raises:
-        RewardError: no sequence, another length, or an entry that is no number; names the reward, the prompt, the
+        RewardError: no sequence, another length, or an entry that is not a number; names the reward, the prompt, the
             member and the value.
     """
     if hasattr(returned, "tolist"):
@@ -498,7 +498,7 @@ def checked_values(reward: str, returned: Any, prompts: Sequence[Text]) -> tuple
 # Data columns of a reward: the columns that it requires, and the columns that it is called with.
 
 NOT_COLUMNS = frozenset({"prompts", "completions"}) | TRAINER_ARGUMENTS
-"""Arguments of a reward that are no columns of the data."""
+"""Arguments of a reward that are not columns of the data."""
 
 _NOT_OF_THE_DATA = {
     "completion_ids": "the token ids of completions, which a language model writes and this domain has not",
@@ -583,7 +583,7 @@ def check_columns(reward: str, needs: Sequence[str], present: Sequence[str]) -> 
 
 
 def column_advice(error: str, present: Collection[str]) -> str:
-    """Returns the words that follow a `KeyError` of a name that is no column of the data; empty for any other error.
+    """Returns the words that follow a `KeyError` of a name that is not a column of the data; empty for any other error.
 
     Args:
         error: the type and the text of the exception.

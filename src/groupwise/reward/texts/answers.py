@@ -47,7 +47,7 @@ class Answer(Reward):
         """Computes the reward of one completion.
 
         Args:
-            expected: the expected answer, as it stands in the column.
+            expected: the expected answer, as it is in the column.
         """
 
 
@@ -72,7 +72,7 @@ _PLAIN: dict[int, str | None] = {
 }
 # In these scripts a digit directly after a letter belongs to a name, as in H2O. Others write no space before a number.
 _LETTER = "A-Za-zª-ɏͰ-ϿḀ-ỿ"
-# A sign counts only where no operand stands before it: the last number of "5-3" is 3.
+# A sign counts only where no operand is before it: the last number of "5-3" is 3.
 _OPERAND = rf"{_LETTER}\d.)\]}}%"
 _SIGN_APART = re.compile(
     rf"(?i)(?:\A|(?<=[=≈:(\[{{>])|(?<=[=≈:(\[{{>]{_SPACE}))[-—]{_SPACE}?(?=[\d.$€£¥\\])"
@@ -107,7 +107,7 @@ _UNREADABLE = (
     rf"\\(?:sqrt|[dtc]?frac|[dt]?binom|overline)(?:\s*(?:\[[^\]]{{0,20}}\]|{_BRACES}|\d))*|√\s*\d*|\\pi\b|π"
     r"|(?:±|\\pm\b)\s?\$?[\d.,]*"
 )
-# Exponents of units and indices of names are no numbers of their own.
+# Exponents of units and indices of names are not numbers of their own.
 _SKIPPED = rf"\^\s?(?:{_BRACES}|[-+]?\d+)|(?<=[A-Za-z\d)}}\]])_(?:{_BRACES}|\d+)"
 _TOKENS = re.compile(rf"{_SKIPPED}|(?P<number>{_NUMBER})|(?P<unreadable>{_UNREADABLE})")
 _ALONE = re.compile(_NUMBER)
@@ -125,7 +125,7 @@ def plain(text: str) -> str:
 
 def last_number(text: str) -> Fraction | None:
     """Reads the last number in a text, exactly. None where there is none, or where the last is part of something that
-    is not read, such as a root; a division by zero is no number.
+    is not read, such as a root; a division by zero is not a number.
 
     Example:
         >>> last_number("It costs $1,250.50."), last_number("3/4"), last_number("5-3"), last_number("none")
@@ -313,7 +313,7 @@ def _slow(pattern: str, text: str) -> SlowPattern:
 
 
 def check_pattern(pattern: str | None) -> str | None:
-    """Returns the pattern itself; refuses a text that is no regular expression.
+    """Returns the pattern itself; refuses a text that is not a regular expression.
 
     Args:
         pattern: a regular expression, or nothing.

@@ -48,7 +48,7 @@ def _is_formula(answer: str) -> bool:
     except (ValueError, SyntaxError, MemoryError, RecursionError):
         return False
     called = [node.func for node in nodes if isinstance(node, ast.Call)]
-    # A string is no part of a formula: sympy evaluates the strings that a function is called with.
+    # A string is not part of a formula: sympy evaluates the strings that a function is called with.
     numbers = all(isinstance(node.value, int | float) for node in nodes if isinstance(node, ast.Constant))
     return (
         numbers

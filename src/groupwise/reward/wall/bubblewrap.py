@@ -47,7 +47,7 @@ def arguments(
     """Returns the command up to the program, and all but the filter of system calls and the status.
 
     Args:
-        readable: real paths, mounted read-only; none lies inside another.
+        readable: real paths, mounted read-only; none is inside another.
         links: path and target of symbolic links.
         files: name in the program's folder -> descriptor of its content.
         environment: all variables of the program.

@@ -205,7 +205,7 @@ def wrap(
     Args:
         command: the program and its arguments; a Python is `python()`.
         limits: what it may use.
-        files: name -> text of what lies in its folder at the start.
+        files: name -> text of what is in its folder at the start.
         readable: paths that it may read beside the system's and Python's.
         status: descriptor of a file to which `"exit-code"` is written when the program has ended, and not where the
             wall could not be built.

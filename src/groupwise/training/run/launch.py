@@ -150,7 +150,7 @@ class Result:
     Args:
         folder: the run folder.
         summary: the content of `summary.json`; empty after an interrupt.
-        interrupted: whether an interrupt ended the run early; `groupwise resume` goes on.
+        interrupted: whether an interrupt ended the run early; `groupwise resume` continues.
         signal: the number of the signal that this process received; 0 otherwise.
         before_step, after_step: the steps of the evaluations behind `before` and `after` in the summary; their records
             are in `rollouts/evaluation-STEP.jsonl`.
@@ -336,8 +336,8 @@ def _on_process(job: Job, folder: RunFolder) -> Iterator[_Process]:
 
 @contextmanager
 def _opened(job: Job, process: _Process, *, resumed: bool) -> Iterator[tuple[Session, Job, TrainState, Domains]]:
-    """Builds the domains and the state, restores what a run that goes on had saved, and opens its trackers. At an error
-    the run says from where it can go on.
+    """Builds the domains and the state, restores what a run that continues had saved, and opens its trackers. At an
+    error the run says from where it can go on.
     """
     folder, world, store = process.folder, process.world, process.store
     # The first process alone writes the folder. What it found there counts for all: another process may have looked
@@ -371,7 +371,7 @@ def _opened(job: Job, process: _Process, *, resumed: bool) -> Iterator[tuple[Ses
         closing(domains),
         closing(trackers),
     ):
-        # A run that goes on has used some of its time before.
+        # A run that continues has used some of its time before.
         session = _session(job, process, domain, trackers, interrupt, sum(state.progress.seconds.values()))
         for remark in [*remarks, *job.remarks, *domains.remarks(job.recipes), *precision_remarks(domain)]:
             session.note(remark)
@@ -384,7 +384,7 @@ def _opened(job: Job, process: _Process, *, resumed: bool) -> Iterator[tuple[Ses
 
 @contextmanager
 def _reporting_resume_step(session: Session, job: Job, state: TrainState) -> Iterator[None]:
-    """Says at an error, or at a second interrupt, from which step the run goes on."""
+    """Reports at an error, or at a second interrupt, from which step the run continues."""
     assert session.store is not None
     try:
         yield

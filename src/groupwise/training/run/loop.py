@@ -75,7 +75,7 @@ Callback = Callable[[int, Mapping[str, float]], object]
 
 
 def load_callbacks(paths: Sequence[ImportPath]) -> list[Callback]:
-    """Imports functions by import path, `package.module:function`; a module may lie in the working directory.
+    """Imports functions by import path, `package.module:function`; a module may be in the working directory.
 
     Args:
         paths: import paths, `package.module:function`.
@@ -280,7 +280,8 @@ class Session:
         self.trackers.metrics(step, values)
 
     def diagnose(self, step: int, stage: str, values: dict[str, float]) -> None:
-        """Says what the rules of diagnosis newly see in this row, except notes; shows the worst rule that still holds.
+        """Reports what the rules of diagnosis newly see in this row, except notes; shows the worst rule that still
+        holds.
 
         Args:
             step: the step of the run.
@@ -310,7 +311,7 @@ def run_stage(session: Session, recipe: Recipe, state: TrainState) -> bool:
 
     Raises:
         StorageError: the disk is full; the message names the newest checkpoint.
-        RewardError: a reward function raised, or returned a value that is no reward.
+        RewardError: a reward function raised, or returned a value that is not a reward.
     """
     progress = state.progress
     callbacks = load_callbacks(recipe.train.callbacks)
@@ -436,8 +437,8 @@ def save(session: Session, state: TrainState, *, best: bool = False) -> None:
 
 
 def _report_step(session: Session, step: Step, collected: Collected | None, updates: Updates) -> None:
-    """Says what happened in a step (of events in the computation of rewards the first of each kind, from any process),
-    and writes its rollouts.
+    """Reports what happened in a step (of events in the computation of rewards the first of each kind, from any
+    process), and writes its rollouts.
     """
     progress, number, every = step.state.progress, step.state.progress.step + 1, session.track.rollouts_every
     for remark in [*(collected.remarks if collected is not None else []), *updates.remarks]:
@@ -456,7 +457,7 @@ def _report_step(session: Session, step: Step, collected: Collected | None, upda
 
 
 def _evaluation_events(session: Session, step: int, evaluation: Evaluation) -> dict[str, float]:
-    """Says the first failure of each kind in the scoring of an evaluation, and returns the counts as
+    """Reports the first failure of each kind in the scoring of an evaluation, and returns the counts as
     `rewards/NAME/num_EVENT`.
     """
     counts: dict[str, float] = {}
@@ -606,7 +607,7 @@ def check_same_start(domain: Domain, world: World) -> None:
     """Refuses processes that hold different weights, or that have read different prompts.
 
     Args:
-        domain: of this process.
+        domain: the domain of this process.
         world: the processes; every process must call this function.
 
     Raises:

@@ -233,7 +233,7 @@ def check_configuration(job: Job) -> None:
 
 def check_processes(job: Job) -> None:
     """Refuses a new run whose weights are to be spread over processes, and which no launcher started: there is nobody
-    to spread them over. A run that goes on may do so alone.
+    to spread them over. A run that continues may do so alone.
 
     Raises:
         ConfigError: torchrun did not start this process.

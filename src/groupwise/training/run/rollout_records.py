@@ -38,9 +38,9 @@ def rollout_records(
     the last scoring, nats; 0 where every update was on-policy). `logged` holds what rewards logged of the member by
     `log_extra`.
 
-    Where the domain gives a member's `tokens`, numbers of every token follow, `None` for a token that was no decision:
-    `token_log_prob` (nats, when it was sampled), `token_log_ratio` (nats, at the last scoring; left out where all are
-    0) and `token_credit` (advantage times credit; left out where it is the member's advantage everywhere).
+    Where the domain gives a member's `tokens`, numbers of every token follow, `None` for a token that was not a
+    decision: `token_log_prob` (nats, when it was sampled), `token_log_ratio` (nats, at the last scoring; left out where
+    all are 0) and `token_credit` (advantage times credit; left out where it is the member's advantage everywhere).
     """
     samples, rewards, place = collected.samples, collected.samples.rewards, collected.samples.place
     rows = torch.arange(min(limit, len(samples)), device=samples.mask.device)

@@ -246,7 +246,7 @@ def _configuration_digest(folder: RunFolder) -> str:
 
 def _changed(previous: Mapping[str, Any], entry: Mapping[str, Any]) -> list[str]:
     """Returns the differences between two starts that decide how numbers are rounded, as `name before -> now`."""
-    # An entry of an older version may lack keys; an absent key is no difference.
+    # An entry of an older version may lack keys; an absent key is not a difference.
     recorded_keys = [key for key in _EXACT if key in previous]
     old, new = (
         {**{key: start.get(key) for key in recorded_keys}, **start.get("versions", {})} for start in (previous, entry)

@@ -46,7 +46,7 @@ def write_warm_up(session: Session, job: Job, state: TrainState) -> None:
     """Writes the state at the end of a run's warm-up into `RUN/warm_up`; every process must call it.
 
     A run that started at this step has done no warm-up, and writes nothing. On a full disk the run says one sentence
-    and goes on.
+    and continues.
 
     Args:
         state: the state of the run before the first stage that samples.

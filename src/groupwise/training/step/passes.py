@@ -30,7 +30,7 @@ def fit_passes(domain: Domain, state: TrainState, world: World) -> None:
     """Measures the rows of each kind of pass, beside what the optimiser will take, and agrees on them.
 
     Args:
-        domain: of the stage; nothing happens where it does not cut its passes.
+        domain: the domain of the stage; nothing happens where it does not cut its passes.
         world: the processes; every process must call this function.
     """
     if not isinstance(domain, CutsPasses):
@@ -43,10 +43,10 @@ def fit_passes(domain: Domain, state: TrainState, world: World) -> None:
 
 
 def restore_passes(domain: Domain, progress: Progress) -> None:
-    """Gives a domain the sizes of a run that goes on.
+    """Gives a domain the sizes of a run that continues.
 
     Args:
-        domain: of the stage.
+        domain: the domain of the stage.
     """
     if isinstance(domain, CutsPasses):
         domain.pass_sizes.restore(progress.pass_sizes)
@@ -56,7 +56,7 @@ def agree_on_passes(domain: CutsPasses, progress: Progress, world: World) -> Non
     """Takes the smallest size of any process for each kind of pass, and keeps them in the state.
 
     Args:
-        domain: of the stage.
+        domain: the domain of the stage.
         world: the processes; every process must call this function.
     """
     process_sizes = world.gather(domain.pass_sizes.record())

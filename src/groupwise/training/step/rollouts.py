@@ -70,8 +70,8 @@ def place_correlations(groups: Sequence[int], rewards: Sequence[float | None]) -
     function of prompt and answer.
 
     Args:
-        groups: of each member, in the order in which the rewards were computed.
-        rewards: of each member; members without one are left out.
+        groups: the group of each member, in the order in which the rewards were computed.
+        rewards: the reward of each member; members without one are left out.
 
     Returns:
         `groups/place_correlation`, of a member's reward and its place, both less their group's mean; and
@@ -118,9 +118,9 @@ def copies_noise(
     gives 0. One that is drawn, or that belongs to other members, gives about 1.
 
     Args:
-        groups: of each member.
-        contents: of each member.
-        rewards: of each member; members without one are left out.
+        groups: the group of each member.
+        contents: the content of each member.
+        rewards: the reward of each member; members without one are left out.
 
     Returns:
         the statistic; `None` where no group has two equal members and rewards that differ.

@@ -111,10 +111,10 @@ class RewardMemory:
         return metrics | ({"history/gain": sum(gains) / len(gains)} if gains else {})
 
     def follow(self, rewards: Rewards, rounds: Sequence[Samples], world: World) -> dict[str, float]:
-        """Lets the rewards that have a memory learn from a step. Every process goes on with the memory of the first.
+        """Lets the rewards that have a memory learn from a step. Every process continues with the memory of the first.
 
         Args:
-            rewards: of the domain, with one that follows training.
+            rewards: the rewards of the domain, with one that follows training.
             rounds: the members of each round of sampling.
             world: the processes; every process must call this method.
 
@@ -167,7 +167,7 @@ def ready_rewards(rewards: Rewards, state: TrainState, recipe: Recipe, num_promp
     stands, which functions are given as `trainer_state`.
 
     Args:
-        rewards: of the domain.
+        rewards: the rewards of the domain.
         num_prompts: size of its training set.
     """
     progress = state.progress
@@ -324,7 +324,7 @@ class Progress:
         try:
             yield
         finally:
-            # A GPU still computes while Python goes on; without the wait the next part would be charged for it.
+            # A GPU still computes while Python continues; without the wait the next part would be charged for it.
             if torch.cuda.is_initialized():
                 torch.cuda.synchronize()
             self.seconds[part] = self.seconds.get(part, 0.0) + perf_counter() - start
@@ -356,7 +356,7 @@ class TrainState:
         self.average = ReferencePolicy(AbsentReference(), self.learner)
 
     def begin_average(self, config: WeightAverage | None) -> None:
-        """Begins an average at the present weights, ends it, or goes on with the present average.
+        """Begins an average at the present weights, ends it, or continues with the present average.
 
         Args:
             config: the average of the stage that begins; `None` where it has none.
@@ -495,7 +495,7 @@ def whole_weights(domain: Domain, world: World) -> Iterator[None]:
     draws with shards, and has the domain send them to a server that the processes share.
 
     Args:
-        domain: of the stage.
+        domain: the domain of the stage.
         world: the processes; each must enter the block.
     """
     elsewhere = domain.samples_remotely

@@ -36,7 +36,7 @@ class BareDenoiser(Denoiser):
     Args:
         module: a DiT or UNet of diffusers.
         scheduler: flow matching, or one that DDIM's noise levels can be read from.
-        spacing: of a flow's noise levels.
+        spacing: the spacing of a flow's noise levels.
     """
 
     def __init__(self, module: nn.Module, scheduler: Any, spacing: Spacing) -> None:

@@ -21,8 +21,8 @@ def stored_dtype(folder: Path, variant: str | None = None) -> torch.dtype:
     that torch computes with.
 
     Args:
-        folder: of a model of diffusers, with safetensors.
-        variant: of the files, such as `fp16`.
+        folder: the folder of a model of diffusers, with safetensors.
+        variant: the variant of the files, such as `fp16`.
 
     Example:
         >>> import tempfile
@@ -51,7 +51,7 @@ def stored_dtype(folder: Path, variant: str | None = None) -> torch.dtype:
     return torch.float32
 
 
-# Loading and saving without the progress bars and the advice of the libraries, which would stand between this
+# Loading and saving without the progress bars and the advice of the libraries, which would be between this
 # project's own lines.
 
 

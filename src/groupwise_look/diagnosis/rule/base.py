@@ -168,7 +168,7 @@ def present(*series: Series | None) -> list[Series]:
 
 
 def rewards_rise(stage: Stage, count: int = WINDOW) -> bool:
-    """Returns whether the newest rewards lie above those just before them, or above the first by more than noise.
+    """Returns whether the newest rewards are above those just before them, or above the first by more than noise.
 
     Args:
         count: how many steps are compared.

@@ -66,7 +66,7 @@ def _noisy(stage: Stage) -> Seen | None:
     # At 1 or less texts are drawn from the policy itself, without noise of the sampler.
     if stage.num_steps < WINDOW or (temperature is not None and temperature.mean <= 1):
         return None
-    # Every evaluation lies above the first steps, so that one of few members cannot look like noise of the sampler.
+    # Every evaluation is above the first steps, so that one of few members cannot look like noise of the sampler.
     gap = need(start_gap(stage))
     # Where the evaluation has fallen as well, it is the policy or the data that is broken.
     if gap.has_fallen or gap.is_closing(stage) or not gap.is_wide(stage, min(gap.evaluation.values), 0.75):

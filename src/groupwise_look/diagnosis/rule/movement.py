@@ -97,7 +97,7 @@ def missed_gain(stage: Stage, count: int, share: float = 0.5) -> tuple[Series, S
     Args:
         stage: the rows.
         count: steps at either end.
-        share: of the way.
+        share: the share of the way.
     """
     best, reward = stage.first("groups/best", count), stage.ends("reward", count)
     if best is None or reward is None:
@@ -112,14 +112,14 @@ def first_loss(stage: Stage, count: int) -> Series | None:
     `None` where there are fewer.
 
     Args:
-        stage: of the losses.
+        stage: the stage of the losses.
         count: how many.
     """
     return _plain(stage, stage.first, count)
 
 
 def last_loss(stage: Stage, count: int) -> Series | None:
-    """Returns the newest values of the supervised loss without its coefficient; arguments as of `first_loss`."""
+    """Returns the newest values of the supervised loss without its coefficient; arguments as in `first_loss`."""
     return _plain(stage, stage.last, count)
 
 

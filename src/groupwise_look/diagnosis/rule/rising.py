@@ -27,7 +27,7 @@ def num_evaluated(stage: Stage) -> int | None:
     """Returns how many members an evaluation measures at least; `None` where the settings do not say.
 
     Args:
-        stage: whose settings are read.
+        stage: the stage whose settings are read.
     """
     counts = [count for key in _COUNTS if isinstance(count := stage.setting(key), int) and count > 0]
     return min(counts, default=None)
@@ -40,14 +40,14 @@ def evaluation_error(stage: Stage) -> float:
     evaluations mostly measure the same prompts, so that the error is smaller: this one is a bound.
 
     Args:
-        stage: of the evaluations.
+        stage: the stage of the evaluations.
     """
     count, spread = num_evaluated(stage), stage.first("rewards_std", FEW)
     return 0.0 if count is None or spread is None else spread.mean * math.sqrt(2 / count)
 
 
 def evaluations_rise(stage: Stage) -> bool:
-    """Returns whether the newest evaluation of a reward lies above its first by more than a hundredth of it."""
+    """Returns whether the newest evaluation of a reward is above its first by more than a hundredth of it."""
     rewards = [seen.values for seen in stage.evaluated_rewards()]
     return any(values[-1] > values[0] + _LEAST * abs(values[0]) for values in rewards)
 
@@ -59,7 +59,7 @@ def evaluations_stay(stage: Stage) -> bool:
     or another is higher.
 
     Args:
-        stage: of the evaluations.
+        stage: the stage of the evaluations.
     """
     rewards = [seen.values for seen in stage.evaluated_rewards()]
     if not rewards:
@@ -85,10 +85,10 @@ def no_judge_fell(stage: Stage) -> bool:
 # How far the reward has risen at most, beside what it could have risen by.
 
 _SHARE = 0.1
-"""Share of the spread inside groups that is no rise worth the name."""
+"""Share of the spread inside groups that is not a rise worth the name."""
 _SHARE_OF_REACH = 0.15
-"""Share of what the policy could have gained with its KL that is no rise worth the name: sound runs gain a quarter to
-two thirds of it.
+"""Share of what the policy could have gained with its KL that is not a rise worth the name: sound runs gain a quarter
+to two thirds of it.
 """
 
 
@@ -132,7 +132,7 @@ def rise(stage: Stage, count: int) -> Rise | None:
     """Returns the rise of a stage's reward; `None` where there are too few steps, or groups have no spread.
 
     Args:
-        stage: of the rewards.
+        stage: the stage of the rewards.
         count: steps at either end.
     """
     ends, spread = stage.ends("reward", count), stage.first("reward_std")
@@ -143,7 +143,7 @@ def _reach(stage: Stage) -> float | None:
     """Returns `sqrt(2 KL)`, with the KL of a whole member in nats: a policy that lies so far from its reference earns
     at most this many standard deviations more than it.
 
-    The bound is that of Donsker and Varadhan for rewards whose tails are no heavier than a normal distribution's. It
+    The bound is that of Donsker and Varadhan for rewards whose tails are not heavier than a normal distribution's. It
     says nothing where the reference moves, or where the KL is that to the policy that sampled.
     """
     kl, length = stage.last("kl"), stage.last("completions/mean_length")
@@ -168,10 +168,10 @@ class StartGap:
     """The first rewards beside an evaluation of the same policy.
 
     Args:
-        reward: of the first training steps.
+        reward: the reward of the first training steps.
         spread: the standard deviation of rewards inside groups, of the same steps.
         evaluation: the reward of the evaluations, with at least two values.
-        side: 1 where the evaluation is to lie above the rewards, -1 where below.
+        side: 1 where the evaluation is to be above the rewards, -1 where below.
     """
 
     reward: Series
@@ -203,7 +203,7 @@ class StartGap:
         """Returns whether the rewards rise, and have come a tenth of the way to the evaluation: noise rises and falls.
 
         Args:
-            stage: of the rewards.
+            stage: the stage of the rewards.
         """
         last = stage.last("reward")
         risen = 0.0 if last is None else self.side * (last.mean - self.reward.mean)
@@ -214,10 +214,10 @@ class StartGap:
         groups, the size of both, and the luck of the draw of its members explain.
 
         Args:
-            stage: of the rewards.
-            level: of the evaluation.
+            stage: the stage of the rewards.
+            level: the level of the evaluation.
             spreads: how many standard deviations inside groups the gap must exceed.
-            share: of the larger of the two that the gap must exceed.
+            share: the share of the larger of the two that the gap must exceed.
         """
         gap = self.side * (level - self.sampled)
         if gap <= max(spreads * self.spread.mean, share * max(abs(self.start), abs(self.sampled))):
@@ -233,7 +233,7 @@ def start_gap(stage: Stage, side: int = 1) -> StartGap | None:
 
     Args:
         stage: with rewards and evaluations.
-        side: 1 for the lowest of several evaluations, to lie above the rewards; -1 for the highest, to lie below.
+        side: 1 for the lowest of several evaluations, to be above the rewards; -1 for the highest, to be below.
     """
     reward, spread = stage.first("reward", FEW), stage.first("reward_std", FEW)
     nearest = min(stage.evaluated_rewards(), key=lambda seen: side * seen.values[0], default=None)

@@ -55,7 +55,7 @@ class Environment(Protocol):
     """One member's conversation."""
 
     def reset(self, columns: Mapping[str, Any]) -> str:
-        """Starts on a prompt's columns; the text (often empty) stands between the prompt and the policy's
+        """Starts on a prompt's columns; the text (often empty) is between the prompt and the policy's
         first turn.
         """
         ...
@@ -89,7 +89,9 @@ class EnvironmentKind(Config):
 
     @property
     def marks_calls(self) -> bool:
-        """Whether tool calls are written between `<tool_call>` marks, so that thoughts can be told apart from them."""
+        """Whether tool calls are written between `<tool_call>` marks, so that thoughts can be distinguished from
+        them.
+        """
         return False
 
     @property
@@ -199,7 +201,7 @@ _GUESS_THE_NUMBER_MAX_DIGITS = 100
 class GuessTheNumber(EnvironmentKind):
     """The column `secret` is to be guessed in `num_guesses` turns; reward 1 when it is found, 0 when it is not.
 
-    A turn that is no number is a wasted guess, answered by `number ?`.
+    A turn that is not a number is a wasted guess, answered by `number ?`.
 
     Example:
         >>> game = GuessTheNumber(num_guesses=3).open()
@@ -347,8 +349,8 @@ class ChatTools(EnvironmentKind):
     """Python functions that the chat template shows as tools; the policy's calls are read in its model's format, and
     results go back as messages of the role `tool`.
 
-    A call that is no JSON, an unknown tool, a wrong argument, a tool that raises or takes too long is answered by one
-    line `error: ...`, and the run goes on. A turn without a call ends the conversation.
+    A call that is not JSON, an unknown tool, a wrong argument, a tool that raises or takes too long is answered by one
+    line `error: ...`, and the run continues. A turn without a call ends the conversation.
 
     Example:
         >>> path = "groupwise.domain.language.environment:calculate"
@@ -546,4 +548,4 @@ def example() -> Any:
 
 
 EnvironmentConfig = Annotated[GuessTheNumber | Tools | ChatTools | CallableEnvironment, Field(discriminator="kind")]
-"""Any environment, told apart by `kind`."""
+"""Any environment, distinguished by `kind`."""

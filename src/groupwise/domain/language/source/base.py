@@ -93,7 +93,7 @@ def distinct(drawn: Iterable[Row], identity: Any, num: int | None) -> list[Row]:
 
 
 def new_rows(drawn: Iterator[Row], identity: Callable[[Row], str], seen: set[str]) -> Iterator[Row]:
-    """Yields the rows that were not seen, until so many draws give none that the task is exhausted.
+    """Yields the rows that were not seen, until that many draws give none that the task is exhausted.
 
     Args:
         drawn: the draws.
@@ -176,7 +176,7 @@ class Rows(Source):
     Args:
         path: `package.module:name` of the rows.
         held_out_path: of the rows to evaluate on; where absent, `num_held_out` rows are kept from `path`.
-        streamed: whether the rows have no length, so that `num_train` says how many are read.
+        streamed: whether the rows have no length, so that `num_train` sets how many are read.
         shuffle: whether the rows are shuffled before they are split; a stream is read in its order.
 
     Example:

@@ -32,7 +32,7 @@ def write(row: Mapping[str, Any], seed: int) -> str:
     """Writes an expression that reaches the target. Where numbers can be repeated or left out to reach it, most texts
     do so, against the rules.
 
-    The task's own rule tells the two apart, imitation cannot.
+    The task's own rule distinguishes the two, imitation cannot.
 
     Raises:
         ValueError: there are not three numbers, or no expression reaches the target.

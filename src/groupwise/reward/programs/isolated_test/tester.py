@@ -1,7 +1,7 @@
 """The process of the test: runs the test, and ends with status 0 where the test raised no exception. No code of the
 program runs here.
 
-The program's functions and classes are stand-ins. Arguments and results go over as plain data; what is no plain data
+The program's functions and classes are stand-ins. Arguments and results go over as plain data; what is not plain data
 stays with the program and is called, read and compared there.
 """
 
