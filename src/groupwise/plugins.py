@@ -16,7 +16,7 @@ from typing import Any
 
 @lru_cache(maxsize=1)
 def _all_points() -> Any:
-    # Reading what every installed package brings takes as long as reading one group of it.
+    # Reading all groups of the installed packages takes as long as reading one.
     return entry_points()
 
 

@@ -92,7 +92,7 @@ def check_launch() -> None:
         "unset WORLD_SIZE, RANK, LOCAL_RANK, MASTER_ADDR and MASTER_PORT to train in one process, or start several:"
         " torchrun --nproc-per-node 2 -m groupwise train ..."
     )
-    # Kubernetes writes a MASTER_PORT of its own for a service of that name.
+    # Kubernetes sets its own MASTER_PORT for a service of that name.
     together = os.environ.get("WORLD_SIZE", "1") != "1" or is_launched()
     for name in ("WORLD_SIZE", "RANK", *(("LOCAL_RANK", "MASTER_PORT") if together else ())):
         value = os.environ.get(name, "0")
@@ -134,7 +134,7 @@ def end_with_parent() -> None:
     Example:
         >>> end_with_parent()
     """
-    # Processes that this one starts in turn do not inherit the variable.
+    # Child processes of this process do not inherit the variable.
     parent = os.environ.pop(PARENT, None)
     if parent is None:
         return

@@ -50,7 +50,7 @@ class Reply:
             return json.loads(self.body)
         except RecursionError:
             raise ReplyError("its JSON is nested too deeply") from None
-        # Python raises ValueError also at an integer of thousands of digits.
+        # Python also raises ValueError for an integer of thousands of digits.
         except ValueError as error:
             raise ReplyError(f"it is no JSON that can be read: {error}") from None
 

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 _SCALES = ("logits_scaling", "logit_scale", "lm_head_multiplier", "output_multiplier", "logits_mup_width_multiplier")
 _CAPS = ("final_logit_softcapping", "logits_soft_cap", "output_logit_soft_cap")
-# Rotary tables that do not depend on how long the sequence has become.
+# Rotary tables that do not depend on the length of the sequence.
 _FIXED_ROTATIONS = ("default", "linear", "llama3", "yarn")
 _CAP_SHOWING_LOGIT = 100.0
 """Logits this large show any cap that a model family uses."""
@@ -80,7 +80,7 @@ class Backbone:
                 " Qwen/Qwen2.5-0.5B"
             )
         body = getattr(inner, inner.base_model_prefix, None) if getattr(inner, "base_model_prefix", "") else None
-        # A few families keep their body elsewhere than their own prefix says.
+        # In a few families the body is not at the attribute that the family's own prefix names.
         body = body if body is not None else getattr(inner, "model", None)
         head = inner.get_output_embeddings() if hasattr(inner, "get_output_embeddings") else None
         if body is None or body is inner or head is None:
@@ -94,7 +94,7 @@ class Backbone:
             _check_embedding(inner, head)
         self.body: nn.Module = body
         if hasattr(body, "warn_if_padding_and_no_attention_mask"):
-            # GPT-2 takes an end token that was sampled for padding, and looks for it at every step.
+            # GPT-2 takes a sampled end token for padding, and looks for padding at every step.
             body.warn_if_padding_and_no_attention_mask = _no_warning
         self.head: nn.Linear = head
         self.config: Any = inner.config
@@ -222,7 +222,7 @@ class Backbone:
             self.model.eval()
         kind = self.device.type
         is_cast, dtype = torch.is_autocast_enabled(kind), torch.get_autocast_dtype(kind)
-        # Casts from before the block are not used in it.
+        # A weight that was cast before the block must not be used in it.
         torch.clear_autocast_cache()
         try:
             with torch.no_grad(), torch.autocast(kind, dtype=dtype, enabled=is_cast, cache_enabled=True):
@@ -297,11 +297,11 @@ def _near(logits: Tensor, expected: Tensor, dtype: torch.dtype) -> bool:
     return (logits - expected).abs().max().item() <= tolerance
 
 
-# LoRA layers without their bookkeeping, for the time of sampling.
+# LoRA layers without their bookkeeping, for sampling.
 #
-# A layer of peft asks at every call which adapters are active, whether they are merged, and of which variant they
-# are. A token of a small batch costs more of that than of arithmetic, on a GPU most of all: the kernels are over
-# before the next one is started. The operations that remain are peft's own, in its order, and so give the same bits:
+# At every call, a peft layer looks up which adapters are active, whether they are merged, and of which variant they
+# are. For a token of a small batch this costs more than the arithmetic, most of all on a GPU, whose kernels end before
+# the next one is started. The operations that remain are peft's own, in its order, and so give the same bits:
 #
 #     y = W x + (B A x) s
 
@@ -354,7 +354,7 @@ def _product(layer: Any) -> Callable[[Tensor], Tensor] | None:
         return None
 
     def product(x: Tensor) -> Tensor:
-        # Weights are looked up at every call: a layer in shards has them for the time of its own pass.
+        # Weights are looked up at every call: a sharded layer has its weights only during its own pass.
         result = functional.linear(x, base.weight, base.bias)
         weight = down.weight
         low = functional.linear(x if x.dtype == weight.dtype else x.to(weight.dtype), weight, down.bias)

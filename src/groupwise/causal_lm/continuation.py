@@ -141,8 +141,8 @@ def _batches(
     used = 0
     for row in sorted(rows, key=lambda row: list(prompts[row])):
         length = len(prompts[row])
-        # The last token of a continuation is never an input, so that one of a single token costs nothing beside its
-        # prompt.
+        # The last token of a continuation is never an input, so a continuation of a single token costs nothing beyond
+        # its prompt.
         cost = length + sum(
             length + len(continuation) - 1 for continuation in continuations[row] if len(continuation) > 1
         )

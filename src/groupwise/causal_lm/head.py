@@ -135,7 +135,7 @@ class Running:
         return self.peak + self.total.log()
 
     def scores(self, requires: frozenset[str]) -> dict[str, Tensor]:
-        # In this order a large logit cancels before the logarithm is added to it.
+        # In this order a large logit cancels before the logarithm is added.
         log_prob = (self.target_u - self.peak) - self.total.log()
         out = {}
         if "log_prob" in requires:

@@ -131,7 +131,7 @@ def _check_hub(path: str) -> None:
     """Refuses a hub that does not answer at once, instead of half a minute of retries in the libraries below."""
     try:
         cached_file = try_to_load_from_cache(path, "config.json")
-    except ValueError:  # transformers reports a path that is not a name of the hub
+    except ValueError:  # transformers raises it for a path that cannot be a name on the hub
         return
     if constants.HF_HUB_OFFLINE or isinstance(cached_file, str):
         return

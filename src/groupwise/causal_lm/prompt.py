@@ -8,7 +8,7 @@ from typing import Any
 from groupwise.config import ConfigError
 
 _THOUGHT_OPENS, _THOUGHT_CLOSES = "<think>", "</think>"
-# Text before another, for tokenizers that encode the beginning of a text differently.
+# Put before a text, for tokenizers that encode the beginning of a text differently.
 _ANCHOR = "\n"
 
 
@@ -152,7 +152,7 @@ def _continued(writer: Any, messages: Sequence[Mapping[str, Any]], settings: Map
     begins_thought = text.lstrip().startswith(_THOUGHT_OPENS)
     try:
         rendered = writer.apply_chat_template(list(messages), tokenize=False, continue_final_message=True, **settings)
-        # Templates of models that think close an empty thought before a message that has none of its own.
+        # Templates of thinking models write an empty thought before a message that has none.
         head = rendered.rstrip().removesuffix(text.strip()).rstrip()
         if not (begins_thought and head.endswith(_THOUGHT_CLOSES)):
             return rendered

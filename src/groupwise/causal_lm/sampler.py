@@ -24,7 +24,7 @@ from groupwise.records import tensors_of
 
 Continue = Callable[[int, list[int]], Sequence[int] | None]
 
-# When members leave the batch, the cache of the others is copied, so finished members leave a few at a time.
+# When members leave the batch, the cache of the others is copied. So finished members leave several at a time.
 _LEAVE_SHARE = 1 / 8
 
 
@@ -402,7 +402,7 @@ class _Run:
             for start, stop in spans:
                 mask[row, start:stop] = False
         columns = {name: torch.where(mask, value[:longest].t(), 0) for name, value in self.columns.items()}
-        # One check a batch; a check at every token would wait for the device each time.
+        # One check for the whole batch: a check at every token would wait for the device each time.
         if not columns["log_prob"].isfinite().all():
             check_finite(columns["log_prob"], self.numbers, self.group_size)
         return Completions(

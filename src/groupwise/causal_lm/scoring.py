@@ -176,7 +176,7 @@ def _padded(backbone: Backbone, prompts: Sequence[Sequence[int]], tokens: Tensor
         [token for prompt in prompts for token in prompt], dtype=torch.long, device=tokens.device
     )
     ids[filled & ~in_prompt] = tokens[torch.arange(tokens.shape[1], device=tokens.device) < fed.unsqueeze(1)]
-    # Any token will do; a pad token would make some models ask for a mask that causal attention does not need.
+    # Any token will do here. A pad token would make some models ask for a mask, which causal attention does not need.
     ids = torch.where(filled, ids, ids[:, :1])
     return backbone.hidden(ids, position_ids=columns.expand(len(prompts), -1), use_cache=False), lengths - 1
 

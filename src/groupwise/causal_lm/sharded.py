@@ -58,7 +58,7 @@ class ShardedLM:
 
         def compute() -> dict[str, Tensor]:
             fields = scoring.score(self.backbone, read)
-            # FSDP warns of views, which lose its hook where somebody changes them in place.
+            # FSDP warns about views, because a change in place removes its hook.
             return {name: value.clone() for name, value in fields.items()}
 
         fields = inside(self.model, compute)

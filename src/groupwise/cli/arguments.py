@@ -110,7 +110,7 @@ def load(
     items = list(overrides or ())
     if "=" in name and not Path(name).is_file():
         name, items = PROMPTS, [name, *items]
-    # A name that does not exist is said before anything heavy is imported.
+    # An unknown name is reported before anything heavy is imported.
     source = find(name)
     if prompts is not None and name in shipped():
         kind = source.tree["domain"]["kind"]

@@ -120,7 +120,7 @@ def read_json(path: str | Path) -> dict[str, Any]:
     return tree
 
 
-# Tables of people: an error names the row that cannot be read.
+# Tables that people write: an error names the row that cannot be read.
 
 ENDINGS = (".csv", ".json", ".jsonl", ".parquet", ".tsv", ".txt")
 """The endings of files that `read_rows` reads."""
@@ -237,7 +237,7 @@ def _read_parquet(path: Path, key: str) -> Rows:
     _check_exists(path, key)
     try:
         rows = pyarrow.parquet.read_table(path).to_pylist()
-    # A damaged file makes anything of its own schema and texts.
+    # A damaged file can put anything into its schema and texts.
     except (pyarrow.ArrowException, OSError, ValueError) as error:
         raise ConfigError(f"{key}: {path} cannot be read as Parquet: {error}") from error
     return [(f"{path}, row {number}", row) for number, row in enumerate(rows)]

@@ -123,7 +123,7 @@ def _paths_inside(value: Any, key: str, holder: BaseModel) -> Iterator[Named]:
             yield from _paths_inside(inner, f"{key}[{place}]", holder)
 
 
-# Python objects in a configuration: a run refers to each by an import path, and holds the object while it works.
+# Python objects in a configuration: a run refers to each object by an import path, and holds the object while it runs.
 
 OBJECTS = "groupwise.objects"
 """The module part of the import path of a Python object. No file has this name: `user_module` takes the object from

@@ -226,8 +226,8 @@ def _fill(shape: Shape, value: Any, default: Any, stated: bool) -> Any:
 
 def _entry(table: Any, key: str) -> Any:
     if isinstance(table, BaseModel):
-        # Only fields count, since people write only fields: an entry of a named chain has a kind in its class and none
-        # in its table.
+        # Only fields count, since people write only fields. An entry of a named chain has its kind in its class and
+        # none in its table.
         return getattr(table, key) if key in type(table).model_fields else None
     return table.get(key) if isinstance(table, Mapping) else None
 

@@ -148,8 +148,8 @@ class Shape:
             if unknown_last and position == len(segments) - 1:
                 path.append(segment)
                 break
-            # Where several kinds of table may stand, the location has the kind's name before the key, and a key of that
-            # table may have the same name.
+            # Where several kinds of table are allowed, pydantic's location has the kind's name before the key. A key of
+            # that table may have the same name.
             label = not labelled and shape._is_of_many_kinds() and segment in shape.kinds()
             inner = None if label else shape.inside(segment)
             if inner is not None:

@@ -56,7 +56,7 @@ class UserDomainConfig(DomainConfig):
             domain = domain_class.open(settings, streams=streams, device=device)
         except ConfigError:
             raise
-        # A stranger's constructor may fail in any way.
+        # A user's constructor may fail in any way.
         except Exception as error:
             raise ConfigError(f"domain: {domain_class.__name__}(settings) failed: {why_failed(error)}") from error
         if self.weights is not None:
@@ -85,7 +85,7 @@ class CallableDomain(FromPath, UserDomainConfig):
         return _settings_of(user_class(path), f"path = {str(path)!r}")
 
     def _parts(self) -> tuple[type[Domain], Config]:
-        # The code of a run folder is imported here at first, where no table says the key.
+        # The code of a run folder is first imported here, where no table names the key.
         return user_class(self.path, key="domain.path"), self.validated_settings
 
     @classmethod

@@ -20,7 +20,7 @@ from groupwise.config import ConfigError
 from groupwise.memory import available_bytes, peak_bytes
 from groupwise.processes import is_out_of_memory
 
-# The bounds of passes of models that make images.
+# Limits on the passes of models that make images.
 
 MOST_ROWS = 64
 """Rows of a pass without a gradient, however many fit: larger passes are hardly faster, and hold more."""
@@ -97,15 +97,15 @@ class PassSizes:
             return
         size = 1
         try:
-            # The first pass allocates what stays allocated, which is not part of a later one.
+            # The first pass allocates memory that stays allocated and that later passes do not need again.
             run(1)
             single = peak_bytes(lambda: run(1), device)
-            # No pass takes more than its rows one by one.
+            # This pass takes no more rows than fit if each needs as much as the first.
             few = _FEW if agree is None else agree(max(1, min(_FEW, int(budget_bytes // max(1, single)))))
             several = peak_bytes(lambda: run(few), device)
             per_row = max((several - single) / (few - 1), 1.0) if few > 1 else max(single, 1)
             size = max(1, int((budget_bytes - max(single - per_row, 0.0)) // per_row))
-        except Exception as error:  # where a few rows do not fit, one at a time is tried when it matters
+        except Exception as error:  # a few rows do not fit, so passes take one row
             if agree is not None or not is_out_of_memory(error):
                 raise
         self.sizes[kind] = size if most is None else min(size, most)
@@ -125,7 +125,7 @@ class PassSizes:
         while start < len(rows) or not any_pass:
             part = rows[start : start + self.rows(kind)]
             try:
-                # The caller takes the result outside of `no_grad`, so that his own gradients are not switched off.
+                # The caller gets the result outside of `no_grad`, so that its own gradients are not switched off.
                 with torch.no_grad():
                     result = [compute(part)]
             except Exception as error:
@@ -137,7 +137,7 @@ class PassSizes:
                     ) from error
             else:
                 start, any_pass = start + max(1, len(part)), True
-                # The caller alone holds it from here on.
+                # From here on only the caller holds the result.
                 yield result.pop()
                 continue
             free_memory()
@@ -238,7 +238,7 @@ def joined_rows(parts: Iterable[Mapping[str, Tensor]], num_rows: int) -> dict[st
             rows[start:stop] = part[name]
         if stop >= num_rows:
             return whole
-        # The part is let go before the next one is computed.
+        # The part is released before the next one is computed.
         del part
         part, start = dict(next(rest)), stop
         stop += _num_rows(part)

@@ -64,7 +64,7 @@ def check_returns(domain: Domain) -> Domain:
     def sample(prompts: Sequence[Prompt], group_size: int, **settings: Any) -> Samples:
         return checked_samples(plain["sample"](prompts, group_size, **settings), len(prompts), group_size, domain)
 
-    # The values of the expanded mask say nothing: the members' own would be a copy in every pass.
+    # Only the mask's shape is read, so an expanded mask will do. The members' own would be copied in every pass.
     def score(samples: Samples, rows: Tensor, requires: frozenset[str]) -> Scored:
         scored = plain["score"](samples, rows, requires)
         check_scored("score", scored, samples.mask[:1].expand(len(rows), -1), requires)
@@ -344,7 +344,7 @@ def _check_groups(samples: Samples, num_prompts: int, group_size: int) -> None:
             f"sample: {len(samples)} members for {num_prompts} prompts of {group_size}; return {members}, one row of"
             " mask each"
         )
-    # The loss reads these tensors of decisions and members together.
+    # The loss combines these tensors, so they must be on one device.
     single = {"group": samples.group, "old_log_prob": samples.old_log_prob, "truncated": samples.truncated}
     _check_devices("sample", {**single, **samples.decision_fields()}, samples.mask.device)
     expected = torch.arange(num_prompts).repeat_interleave(group_size)
@@ -593,7 +593,7 @@ def _called(name: str, method: Any, *arguments: Any, **options: Any) -> Any:
         raise Fault(f"{name}: raised {why_failed(error)}") from error
 
 
-# A method of a user's domain that raises: one line that names the class, the method and the line of its code.
+# A method of a user's domain raised: the error is one line that names the class, the method and the line of its code.
 
 
 @contextmanager

@@ -114,7 +114,7 @@ def _locate(name: str, beside: Path) -> Path:
     except (FileNotFoundError, NotADirectoryError):
         pass
     except (OSError, ValueError) as error:
-        # For example a name of more than 255 bytes, a loop of links, or a folder without permission.
+        # For example, the name has more than 255 bytes, links form a loop, or a folder cannot be read.
         raise ConfigError(
             f"{name[:200]!r} cannot be looked for as a file ({getattr(error, 'strerror', None) or error}); give a name"
             " or a path"

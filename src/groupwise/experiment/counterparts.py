@@ -235,7 +235,7 @@ def _answered(problem: Problem, layers: Sequence[Mapping[str, Any]]) -> Problem:
     answer = counterpart(key, _value(key, value_text, layers))
     if answer is None:
         return problem
-    # Inside a table the allowed keys are listed too, unless the answer says what to write.
+    # Inside a table the allowed keys are listed too, unless the answer already names what to write.
     allowed = problem.allowed if "." in key and " is written " not in answer else ()
     return Problem(problem.path, f"{problem.message}; {answer}", allowed)
 

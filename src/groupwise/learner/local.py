@@ -92,7 +92,7 @@ def _from_source(groups: list[dict[str, Any]], source: OptimiserSource) -> torch
     required = {"lr": 1.0} if rate is not None and rate.default is rate.empty else {}
     try:
         optimiser = make(groups, **required, **source.arguments)
-    except Exception as error:  # a stranger's class may fail in any way
+    except Exception as error:  # a user's class may fail in any way
         raise ConfigError(Problem(place, f"{make.__name__}(groups) failed: {why_failed(error)}")) from error
     for group in optimiser.param_groups:
         if "lr" not in group:
@@ -184,7 +184,7 @@ class WeightChange:
 
 
 def _gradient(parameter: nn.Parameter) -> Tensor:
-    # Without one, as many zeros that take no memory.
+    # A missing gradient is replaced by as many zeros, which take no memory.
     return parameter.detach().new_zeros(1).expand(parameter.numel()) if parameter.grad is None else parameter.grad
 
 
@@ -413,7 +413,7 @@ class LocalLearner:
         self._device = device
         self._whole, self.module = self.module, self._make_shards(process_mesh(device))
         self._whole.eval()
-        # Nothing has stepped yet; the optimiser is of the weights that are trained from here on.
+        # No optimiser step was taken yet, so the optimiser is built for the weights that are trained from here on.
         for stale in ("optimiser", "_trained"):
             self.__dict__.pop(stale, None)
         release(self._whole)

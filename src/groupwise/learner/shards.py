@@ -84,7 +84,8 @@ def move_weights(whole: nn.Module, sharded: nn.Module, mesh: DeviceMesh) -> None
     for name, parameter in whole.named_parameters(remove_duplicate=False):
         places.setdefault(id(parameter), []).append(name)
     sharded._apply(lambda tensor: torch.empty_like(tensor, device=device) if tensor.is_meta else tensor.to(device))
-    # Each place of a tied weight has a tensor of its own now. Applied once more, FSDP takes over the one that is left.
+    # A tied weight now has a separate tensor at each place. When the tie is applied again, FSDP manages the tensor that
+    # is left.
     for first, *others in places.values():
         for other in others:
             module_name, _, parameter_name = other.rpartition(".")
@@ -119,7 +120,7 @@ def shard_module(module: nn.Module, layers: Iterable[nn.Module], mesh: DeviceMes
     _check_dtypes(module)
     for unit in _units(module):
         unit.set_gradient_divide_factor(1.0)
-        # For fp32 FSDP would otherwise multiply inside the sum, which gloo cannot.
+        # For fp32, FSDP would multiply inside the sum by default, which gloo cannot do.
         unit.set_force_sum_reduction_for_comms(True)
     setattr(module, _INSIDE, lambda compute: compute())
     register_fsdp_forward_method(module, _INSIDE)
@@ -230,7 +231,7 @@ def gathered(sharded: nn.Module, whole: nn.Module, device: torch.device, *, here
         here: whether this process needs them; otherwise it gives its shards to the others, and its plain module stays
             empty.
     """
-    # The processes may come at different times, and this group waits longer than that of the shards.
+    # The processes may arrive at different times, and this group waits longer than the group of the shards.
     dist.barrier()
     reshard(sharded)
     try:
@@ -376,5 +377,5 @@ def _read(folder: Path, live_tensors: dict[str, Tensor]) -> None:
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", "torch.distributed is disabled")  # a single process may read, too
             load(dict(live_tensors), storage_reader=HuggingFaceStorageReader(str(folder)), no_dist=True)
-    except CheckpointException as error:  # no `Exception`, so that nobody would catch it
+    except CheckpointException as error:  # this class does not extend `Exception`, so `except Exception` would miss it
         raise next(iter(error.failures.values()))[0] from error

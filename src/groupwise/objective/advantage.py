@@ -417,7 +417,7 @@ class PerPrompt(AdvantageSlot):
             empty = rewards.value[:, :0]
             return empty, empty.bool()
         recorded = rewards.history.isfinite()
-        # The newest rewards stand last: the buffer still holds a reward where few enough recorded rewards follow it.
+        # The newest rewards are last. The buffer still holds a reward if few enough recorded rewards follow it.
         age = recorded.flip(1).cumsum(1).flip(1)
         return rewards.history, recorded & (age <= (self.buffer_size - rewards.size).clamp(min=0))
 
@@ -631,8 +631,8 @@ class Whiten(AdvantageSlot):
         return self.baseline == "group"
 
     def __call__(self, rewards: Grouped, running: Running) -> tuple[Float[Tensor, "B K"], Running]:
-        # The mean of equal numbers rounds; what it leaves of them is a few units in the last place, whose sum and mean
-        # are exact, so that a flat batch gives 0.
+        # The mean of equal numbers is rounded. The differences from it are a few units in the last place, whose sum and
+        # mean are exact, so a flat batch gives 0.
         level = rewards.mean if self.baseline == "group" else rewards.batch_moments(rewards.value)[1]
         value = rewards.value - level
         _, mean, std = rewards.batch_moments(value)
@@ -692,7 +692,8 @@ class WinRate(AdvantageSlot):
             0, order, torch.arange(len(order), device=order.device) - torch.searchsorted(ordered, ordered)
         )
         shape = (reward.num_groups, int(place.max()) + 1 if len(place) else 1, reward.value.shape[1])
-        # Groups side by side, so that only members of the same one are compared: [P, G, K], then pairs [P, G, G, K].
+        # Groups are laid side by side, so that only members of the same group are compared: [P, G, K], then pairs [P,
+        # G, G, K].
         value = reward.value.new_zeros(shape).index_put((reward.index, place), reward.value)
         present = torch.zeros(shape, dtype=torch.bool, device=value.device).index_put(
             (reward.index, place), reward.present

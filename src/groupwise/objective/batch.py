@@ -215,7 +215,7 @@ class Grouped:
         lowest, highest = ends["amin"], ends["amax"]
         rounding = (self.rounding * torch.maximum(highest.abs(), lowest.abs())).clamp(min=_TINY)
         flat = (highest - lowest <= rounding) | (group_size < 2)
-        # The record is frozen once it is made.
+        # The record is frozen once it is built.
         vars(self).update(
             group_size=group_size,
             size=size,

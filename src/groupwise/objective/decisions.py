@@ -177,7 +177,7 @@ class Decisions:
 
     def __post_init__(self) -> None:
         advantage = self.advantage if self.member_advantage is None else self.member_advantage
-        # The record is frozen once it is made.
+        # The record is frozen once it is built.
         vars(self).update(mask=self.acted.mask, good=advantage > 0, bad=advantage < 0)
 
     @staticmethod
@@ -319,7 +319,7 @@ class Surrogate:
     direct: Bool[Tensor, "B T"] | None = None
 
 
-# The gradient of a member's ratio: each decision's own (the token form), or one that all decisions share.
+# The gradient of a member's ratio: each decision has its own gradient (the token form), or all decisions share one.
 
 
 def token_gradient(log_level: Float[Tensor, "B K"], decisions: Decisions) -> Float[Tensor, "B T"]:
@@ -575,10 +575,10 @@ def largest(
     for shift in range(width - _DIGIT_BITS, -1, -_DIGIT_BITS):
         digit = (key >> shift) & (_DIGITS - 1)
         if shift == width - _DIGIT_BITS:
-            digit = digit ^ (_DIGITS >> 1)  # the sign: negative numbers below
+            digit = digit ^ (_DIGITS >> 1)  # the sign: negative numbers sort below
         counts = reduce(torch.bincount(digit, minlength=_DIGITS).double())
         from_above = torch.cat([counts.flip(0).cumsum(0).flip(0), counts.new_zeros(1)])
-        cut = _DIGITS + 1 - (from_above <= remaining).sum()  # the smallest digit that fits with all above it
+        cut = _DIGITS + 1 - (from_above <= remaining).sum()  # the smallest digit that fits with everything above it
         chosen[places[digit >= cut]] = True
         remaining = remaining - from_above[cut]
         split = digit == cut - 1
@@ -633,7 +633,7 @@ def keyed_uniform(member: Tensor, decision: Tensor, key: int) -> Tensor:
         >>> bool((keyed_uniform(members.flip(0), torch.arange(2), key=0) == first.flip(0)).all())
         True
     """
-    # A Python integer does not wrap at 64 bits by itself, and torch takes no larger one.
+    # A Python integer does not wrap at 64 bits by itself, and torch accepts no larger one.
     by_key = ((key * 1442695040888963407 + (1 << 63)) & ((1 << 64) - 1)) - (1 << 63)
     mixed = member * -7046029254386353131 + decision * -4658895280553007687 + by_key
     for shift, factor in ((30, -4658895280553007687), (27, -7723592293110705685)):

@@ -247,7 +247,7 @@ class K3Unbiased(Penalty):
     ) -> Float[Tensor, "B T"]:
         gap = reference_log_prob - decisions.log_prob.detach()
         still = decisions.detached()
-        # Clamped from above only: an underflowing ratio is 0, while a lower bound would multiply `exp(x)`.
+        # Only the upper side is clamped: an underflowing ratio is 0, while a lower bound would multiply `exp(x)`.
         log_ratio = torch.minimum(still.log_ratio.clamp(max=LOG_LIMIT), still.log_prob - still.acted.old_log_prob)
         ratio = log_ratio.exp()
         near = ratio * (gap.clamp(max=_NEAR).expm1() - gap)

@@ -222,7 +222,7 @@ def shape_advice(error: str, completions: Sequence[Any]) -> str:
     )
 
 
-# The doctor asks whether another member wrote the same, and how much of a completion repeats itself.
+# Measures for the doctor: whether another member wrote the same text, and how much of a completion repeats itself.
 
 
 @final

@@ -166,7 +166,7 @@ def natural(path: Path) -> tuple[tuple[int, int | str], ...]:
     return tuple((0, int(part)) if part.isdecimal() else (1, part) for part in re.split(r"(\d+)", path.name) if part)
 
 
-# The run folders that a person means by a path.
+# Finds the run folders that a path stands for.
 
 DEPTH = 3
 """The number of folder levels that are searched for runs: those of a comparison lie two levels down."""
@@ -232,7 +232,7 @@ def _below(folders: Sequence[Path], depth: int, warm_ups: bool) -> list[Path]:
             )
             order = _order(folder)
             children.sort(key=lambda child: order.get(child.name, len(order)))
-            # Beside a comparison's variants lie the warm-ups that they share, which are not results.
+            # A comparison's folder also holds the warm-ups that its variants share, which are not results.
             shared = not warm_ups and (folder / "comparison.json").is_file()
             results = [
                 child for child in children if child.name in order or not (shared and child.name.startswith("warm-up-"))
@@ -411,7 +411,7 @@ def parse(content: bytes) -> Any:
         >>> parse(b"[NaN, 1e999, 12, 1" + b"0" * 400 + b"]")
         [None, None, 12, None]
     """
-    # Five times as fast as the decoder below, and of one opinion with it where it parses and no number is too large.
+    # This is five times as fast as the decoder below, and agrees with it where it parses and no number is too large.
     shape = content.translate(_SHAPE, _SIGNS)
     if _LONG not in shape and _GREAT not in shape:
         with contextlib.suppress(ValueError):

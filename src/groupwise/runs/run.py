@@ -432,7 +432,7 @@ def score(record: Mapping[str, Any], name: str, weights: Mapping[str, float]) ->
     if name == "length":
         return record.get("num_tokens")
     if name == "reward":
-        # Beside rewards a record may hold judges and measures. Only the domain can distinguish them, so that its sum
+        # A record may hold judges and measures in addition to rewards. Only the domain can distinguish them, so its sum
         # takes precedence where the record has one.
         if "reward" in record:
             return record["reward"]
@@ -468,7 +468,7 @@ def reward_weights(config: Mapping[str, Any]) -> dict[str, float]:
     """
     domain = config.get("domain", {})
     rewards = domain.get("rewards")
-    # A domain of another package may use these keys for something else.
+    # Another package's domain may use these keys for something else.
     tables = {**(rewards if isinstance(rewards, Mapping) else {}), "environment": domain.get("environment")}
     return {
         name: 0.0 if reward.get("role") == "judge" else float(reward.get("weight", 1.0))

@@ -85,8 +85,8 @@ def _longest(text: str, model: str) -> int | None:
         return None
 
 
-# The shape of a server's model beside the trained one's. A server that reads weights of another shape ends at its
-# next request, or holds a mixture of two models, whoever it belongs to.
+# Compares the shape of a server's model with the trained one's. A server that reads weights of another shape crashes at
+# its next request or holds a mixture of two models, even if it belongs to somebody else.
 
 _EMBEDDING = re.compile(r"embedding_dim=(\d+), org_vocab_size=(\d+)")
 """vLLM's description of an embedding or a head."""
@@ -149,8 +149,8 @@ def _refuse(server: Server, difference: str) -> None:
     )
 
 
-# The tokenizer of a server beside the trained model's. Prompts go by token ids, so that a server of another
-# vocabulary would read another text; and weights of another shape end it, whoever it belongs to.
+# Compares a server's tokenizer with the trained model's. Prompts are sent as token ids, so a server with another
+# vocabulary would read another text. Weights of another shape would crash it, even if it belongs to somebody else.
 
 _NUM_PROMPTS, _NUM_TOKENS = 4, 64
 

@@ -122,7 +122,7 @@ class Fleet:
                         if self.ended_by is not None:
                             raise self.ended_by
                         if server.rests_until > clock():
-                            # The one who had the lock before found that it does not answer.
+                            # The previous holder of the lock found that this server does not answer.
                             continue
                         began = clock()
                         await self._set_sleep(client, server, False)
@@ -161,7 +161,7 @@ class Fleet:
         server.is_checked = server.is_checked and error.is_busy
         others = sum(other.num_failures == 0 for other in self.servers if other is not server)
         server.failed(error, now, least_rest=5.0 * waited if others else 0.0)
-        # The first reason tells more than that it has gone since.
+        # The first reason explains more than later ones, which only report that the server is gone.
         server.reasons = list(dict.fromkeys([*server.reasons[:1], str(error)]))
         assert server.unwell_since is not None
         is_news = not error.is_busy or now - server.unwell_since >= self._config.silence_seconds
@@ -242,7 +242,7 @@ class Fleet:
         self.numbers["proof_difference"] = max(self.numbers.get("proof_difference", 0.0), difference.nats)
         if fault := self._proof.fault(server.address, pieces, difference):
             if self._transport is None:
-                # The process that sends the weights will find it too, and send them.
+                # The process that sends the weights will find the same fault, and send them.
                 raise Interrupted(f"it does not hold the trained weights: {fault}")
             raise EngineError(f"domain.engine: {server.address} does not hold the trained weights: {fault}")
         server.version = self.version
@@ -256,7 +256,7 @@ class Fleet:
                 _, difference = await self._prove(client, server)
             except Interrupted as error:
                 self.failed(server, error)
-                # One that has gone since may have been another one when it answered.
+                # A server that is gone may have been restarted with other weights before it answered.
                 return error.is_busy
             return self._proof.explains(difference)
 

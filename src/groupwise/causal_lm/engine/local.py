@@ -181,12 +181,12 @@ def why_not_sampled(backbone: Backbone) -> str | None:
     except DistributionError:
         # Weights that are NaN or infinite are reported when the first member is drawn.
         return None
-    except Exception as error:  # a family's code raises errors of any kind on another cache than its own
+    except Exception as error:  # a model family may raise any error if it is given another cache than its own
         if is_out_of_memory(error):
             raise
         return f"{type(error).__name__}: {str(error).strip().splitlines()[0] if str(error).strip() else ''}"
     differences = (rescored - drawn.log_prob)[drawn.mask].abs()
-    # Half precision rounds a log-prob by tenths where a model is large.
+    # Half precision rounds a large model's log-probs by tenths.
     half = next(backbone.model.parameters()).dtype.itemsize < 4
     agrees = bool(differences.mean() <= 0.5) if half else bool(differences.max() <= 0.05)
     if agrees:
@@ -215,7 +215,7 @@ def continues_from_keys(backbone: Backbone) -> bool:
             if is_out_of_memory(error):
                 raise
             return False
-    # A state-space layer holds a state, in some models beside keys and values.
+    # A state-space layer holds a state, in some models in addition to keys and values.
     return bool(cache.layers) and all(
         isinstance(layer, DynamicLayer) and layer.keys is not None and not hasattr(layer, "recurrent_states")
         for layer in cache.layers

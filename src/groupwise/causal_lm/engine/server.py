@@ -224,7 +224,7 @@ class Server:
     async def _works_for_others(self, client: Any) -> bool:
         """Tests whether the server reads or writes tokens for any process: then a request waits its turn."""
         before = math.nan
-        # A server may fail here in any way; then it is one that does not work.
+        # A server may fail here in any way. It then counts as one that does not work.
         with contextlib.suppress(Exception):
             async with asyncio.timeout(self.config.silence_seconds / 2):
                 while counts := _SERVER_NUM_TOKENS.findall((await client.get(f"{self.address}/metrics")).text):
@@ -292,7 +292,7 @@ class Server:
                 f"{self.address} gave a log-prob that is not finite for a token that it sampled; look at the server's"
                 " own log"
             )
-        # A reason that is neither an end nor the limit is not an answer of the policy's.
+        # Any other finish reason means that the policy did not give this answer.
         known: Any = finish if finish in ("", "stop", "length") else "abort"
         return Piece(piece.tokens + tokens, piece.log_prob + log_prob, known)
 
@@ -326,7 +326,7 @@ def request_body(
         "stop_token_ids": list(eos),
         "include_stop_str_in_output": True,
         "skip_special_tokens": False,
-        # Tokenising the text again need not give the tokens that were sampled.
+        # Tokenising the text again may give other tokens than those that were sampled.
         "return_tokens_as_token_ids": True,
     }
 

@@ -107,7 +107,7 @@ class StartedServer:
         assert self._process is not None
         end = time.monotonic() + self._config.start_seconds
         while True:
-            # Another program may have taken its port and answer in its place.
+            # Another program may have taken the server's port and answer in its place.
             if reason := self.exit_reason():
                 raise EngineError(reason)
             with contextlib.suppress(httpx.HTTPError):

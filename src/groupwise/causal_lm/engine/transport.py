@@ -139,7 +139,7 @@ class FileTransport(Transport):
 
     def __init__(self, model: Any, tokenizer: Any, folder: Path | None) -> None:
         super().__init__(model, tokenizer, folder)
-        # A server has a working directory of its own.
+        # The server has another working directory.
         self._parent = folder and folder.absolute()
         self._scratch: ScratchFolder | None = None
         if folder is not None:
@@ -152,7 +152,7 @@ class FileTransport(Transport):
         """
         if self._scratch is None:
             self._scratch = scratch_folder("weights", self.model, self._parent)
-            # Servers of another user read the weights as well.
+            # A server may run as another user, who reads the weights as well.
             Path(self._scratch.name).chmod(0o755)
         return Path(self._scratch.name)
 
@@ -270,7 +270,7 @@ class LoraTransport(FileTransport):
         try:
             await server.call(client, "/v1/load_lora_adapter", body)
         except EngineError as error:
-            # It took this version before its connection broke.
+            # The server took this version before the connection broke.
             if "already been loaded" not in str(error):
                 raise EngineError(
                     f"{error}; to take adapters it must be started with --enable-lora --max-lora-rank RANK, and with"
@@ -335,7 +335,7 @@ def named(transport: Transport, method: str) -> Iterator[None]:
     except (EngineError, Interrupted, ConfigError):
         raise
     except (httpx.HTTPError, ConnectionError, TimeoutError) as error:
-        # The error of an HTTP status has a second line.
+        # The error of an HTTP status has a second line, which is dropped.
         raise Interrupted(
             f"{place}: {type(error).__name__}: {str(error).partition(chr(10))[0]}".rstrip(": ")
         ) from error

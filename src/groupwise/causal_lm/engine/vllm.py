@@ -148,7 +148,7 @@ class Vllm(Engine):
                 'train.sharding = "full" with domain.engine.kind = "vllm": what the servers hold is proved on the CPU,'
                 ' where flash attention does not compute; write domain.model.attention = "sdpa"'
             )
-        # A process sees changes of its own shards alone.
+        # Processes compare their checksums, since each sees changes in its own shards only.
         weights = checksum(self.backbone.model if shards is None else shards.model)
         self._has_changed = any(peers.gather(weights != self._weights)) or self._has_changed
         self._weights = weights
@@ -277,7 +277,8 @@ class Vllm(Engine):
                 raise EngineError(
                     f"{server.address} gave {len(piece.tokens)} tokens, asked for 1 to {request.num_tokens}"
                 )
-            # A stop text across the place where the server broke off it does not see, nor one that it broke off after.
+            # The server does not see a stop text that starts before the place where it broke off and ends after it, nor
+            # one after which it broke off.
             if not is_whole and settings.stop and (end := self._end_of(tokens, settings)):
                 return Turn(tokens[:end], log_prob[:end], True)
             if piece.finish == "stop":

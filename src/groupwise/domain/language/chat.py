@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 Messages = list[dict[str, Any]]
 
-# The mark stands for the policy's turn where only the text after it is needed; no template writes it by itself.
+# The mark replaces the policy's turn where only the text after it is needed. No template writes the mark by itself.
 _MARK = "\u2402the policy's turn\u2403"
 _PROBE = "resultofatool"
 
@@ -142,7 +142,7 @@ class Chat:
             {**message, "content": self._without_control(message["content"])} if message["role"] == "tool" else message
             for message in replies
         ]
-        # The policy continues with a message that the prompt began.
+        # The prompt began this message, and the policy continues it.
         *before, last = messages
         begun = last["role"] == "assistant" and not last.get("tool_calls")
         said = {"role": "assistant", **(last if begun else {})}
@@ -185,7 +185,7 @@ class Chat:
 
     @cached_property
     def _control_texts(self) -> list[str]:
-        # Added tokens that are mere words, of one letter or of spaces, control nothing.
+        # Added tokens that are plain words, single letters or spaces control nothing.
         return [token for token in self.tokenizer.get_added_vocab() if len(token) > 1 and token[0] in "<["]
 
     def _check_tools(self) -> None:
@@ -217,7 +217,7 @@ class Chat:
             )
 
 
-# Turns as the messages that a model's response template reads in them: thoughts and calls apart from the rest.
+# Parses turns into messages by the model's response template, which separates thoughts and calls from the rest.
 
 _BEGINS = "\0"
 """A placeholder for the head of an assistant's turn, which every chat template writes differently."""
@@ -291,7 +291,7 @@ def parsed_turn(tokenizer: Any, text: str, ids: Sequence[int], prefix: Sequence[
     try:
         if ids:
             message = _read(tokenizer, ids, prefix)
-    # A turn is the model's, and may break every rule of its own format.
+    # The model wrote the turn, and may break every rule of its own format.
     except (ValueError, TypeError, RecursionError):
         pass
     return ParsedText(text, message)
@@ -309,7 +309,7 @@ def parsed_tool_turn(tokenizer: Any, text: str, turn: str, *, thinking: bool) ->
     """
     try:
         return _message(tokenizer, turn, _BEGINS + THOUGHT_OPENS * thinking, _TOOL_TURN)
-    # A turn is the model's, and may break every rule of its own format.
+    # The model wrote the turn, and may break every rule of its own format.
     except (ValueError, TypeError, RecursionError):
         return {"role": "assistant", "content": text}
 
@@ -530,7 +530,7 @@ def build_tokenizer(kind: str, texts: Iterable[str]) -> PreTrainedTokenizerFast:
         "characters": (pre_tokenizers.Split(Regex(r"[\s\S]"), "isolated"), decoders.Fuse()),
     }[kind]
     if kind == "words":
-        # The same few words are in thousands of texts.
+        # Thousands of texts repeat the same few words.
         texts = {words for text in texts for words in text.split(" ")}
     pieces: set[str] = set()
     for text in texts:

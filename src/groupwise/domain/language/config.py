@@ -243,7 +243,7 @@ class DataConfig(Config):
         try:
             fields = list(string.Formatter().parse(template or ""))
         except ValueError:
-            return template  # said with the row that it cannot be filled in for
+            return template  # the error names the row that cannot be filled in
         for _, name, spec, _ in fields:
             if "{" in (spec or "") or any(len(digits) > 4 for digits in re.findall(r"\d+", spec or "")):
                 raise ValueError(
@@ -482,7 +482,7 @@ class LanguageConfig(DomainConfig):
         if "model_type" not in described:
             return None
         contexts = [described.get(key) for key in ("max_position_embeddings", "n_positions")]
-        # `groupwise sample` takes no key of an experiment, so that question and answer share a short context.
+        # `groupwise sample` takes no keys of an experiment, so question and answer share a short context.
         halves = [context // 2 for context in contexts if isinstance(context, int) and context > 1]
         config = folder / "tokenizer_config.json"
         has_template = (folder / "chat_template.jinja").is_file() or (

@@ -38,7 +38,7 @@ from groupwise.reward import RewardError, RewardEvent, Rewards, RewardTable
 from groupwise.reward.scoring.table import check_columns
 from groupwise.streams import Streams
 
-# Conversion of members to the inputs of scoring, and of its fields to a record.
+# Converts members to the inputs of scoring, and scored fields to a record.
 
 
 def by_temperature(
@@ -464,7 +464,7 @@ class LanguageDomain(Domain):
     def prompt_ids(self, prompt: Prompt) -> list[int]:
         """Returns the tokens that the policy continues."""
         if prompt.key not in self._ids:
-            # A prompt that is not of the data, such as one typed at `groupwise sample`.
+            # A prompt that is not part of the data, such as one typed at `groupwise sample`.
             limit = prompt_limit(self.config, self.policy.max_positions)
             self._ids |= tokenize([prompt], self._chat, self._environment, limit, "error").ids
         return self._ids[prompt.key]
@@ -503,7 +503,7 @@ class LanguageDomain(Domain):
         if self.config.environment is None:
             return table
         earned = list(samples.payload["environment"])
-        # A missing reward would leave its member out, as for a function that failed; here nothing failed.
+        # A missing reward would leave its member out, as for a function that failed. Here nothing failed.
         if any(table.weights.values()):
             earned = [0.0 if reward is None else reward for reward in earned]
         values = {"environment": earned, **table.values}

@@ -112,7 +112,7 @@ def records(mode: str, written: Written, num_texts: int) -> list[Mapping[str, An
     return completion_records
 
 
-# Sentences on the data that a run says before its first step.
+# Sentences about the data, which a run prints before its first step.
 
 
 def remarks_of_counts(counts: Mapping[str, int], limit: int | None, config: DataConfig) -> list[str]:

@@ -211,7 +211,7 @@ def _encodable(text: str) -> str:
 def _reason(error: BaseException) -> str:
     try:
         return f"{type(error).__name__}: {error}"
-    except Exception:  # the text of a stranger's exception may raise too
+    except Exception:  # the text of a user's exception may raise as well
         return type(error).__name__
 
 
@@ -256,7 +256,7 @@ class ToolSignature:
         try:
             parameters = inspect.signature(function).parameters
             self.schema: dict[str, Any] = get_json_schema(function)
-        # A stranger's function may have no signature, and annotations of any kind.
+        # A user's function may have no signature, or annotations of any kind.
         except Exception as error:
             reason = " ".join(str(error).split())[:300]
             raise ConfigError(f"{place}: it cannot be described as a tool: {reason}; {advice}") from error

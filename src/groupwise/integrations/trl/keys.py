@@ -61,7 +61,7 @@ _AGGREGATIONS = {
 _ADVANTAGES = {"group": "z_score", "batch": "batch_std", "none": "centred"}
 _MODES = ("token_truncate", "token_mask", "sequence_truncate", "sequence_mask")
 _NO_LOWER_BOUND = 1e-30
-_LEAST_SHARE = 1e-12  # TRL writes 0 for the one token of the highest entropy
+_LEAST_SHARE = 1e-12  # TRL writes 0 to select the one token of the highest entropy
 
 
 def objective_of(args: GRPOConfig) -> Objective:
@@ -114,7 +114,8 @@ def contradictions(args: GRPOConfig, objective: Objective) -> Iterator[str]:
     """Yields a sentence for every key of a `GRPOConfig` that contradicts the objective. A key at its default
     contradicts nothing.
     """
-    # A key is compared by what it would make of a slot. Without a KL term, and without vLLM, some would make nothing.
+    # Keys are compared by the slot that each would produce. Without a KL term, or without vLLM, some keys produce
+    # nothing.
     as_read = copy.copy(args)
     as_read.beta = args.beta or float(objective.divergence.kind != "none" and not args.use_bias_correction_kl)
     as_read.use_vllm = args.use_vllm or objective.correction.kind != "none"

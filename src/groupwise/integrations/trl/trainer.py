@@ -103,8 +103,8 @@ class GRPOTrainer(TRLTrainer):
         if problems:
             raise ValueError("; ".join(problems))
         args = copy.copy(args)
-        # TRL builds and scores its reference when `beta` is not 0, and computes old log-probs beside those of vLLM when
-        # it corrects.
+        # TRL builds and scores its reference when `beta` is not 0. When it corrects, it computes old log-probs in
+        # addition to those of vLLM.
         args.beta = (_first_beta(self.objective) or 1.0) if self.objective.needs_reference else 0.0
         args.vllm_importance_sampling_correction = self._reads_behaviour
         newer = remark(trl.__version__)
@@ -281,7 +281,7 @@ class GRPOTrainer(TRLTrainer):
         if self._window is None:
             buffered = self._buffered_inputs
             assert buffered is not None
-            # The next generation does not exist yet where the optimiser step reaches into it: its part comes later.
+            # The optimiser step reaches into the next generation, which does not exist yet. That part comes later.
             left_in_generation = self._passes - self._step % self._passes
             left_in_step = self.current_gradient_accumulation_steps - self._micro_batches_taken
             size = min(left_in_generation, left_in_step)
@@ -431,8 +431,8 @@ def _plain(objective: Objective) -> dict[str, Any]:
     return objective.model_dump(mode="json", exclude={"name"})
 
 
-# The arguments of TRL's `GRPOTrainer` beside its `GRPOConfig`: those that mean something here, and what to write for
-# the others.
+# The arguments of TRL's `GRPOTrainer` other than its `GRPOConfig`: those that have a meaning here, and what to write
+# for the others.
 
 _ELSEWHERE = {
     "model": "write it as the first argument of groupwise.train",
@@ -533,5 +533,5 @@ def tool_turns(tools: Any, max_tool_calling_iterations: int | None) -> tuple[dic
         return {}, ""
     if max_tool_calling_iterations is None:
         return {}, "a conversation with tools has at most 8 turns (domain.environment.max_turns); TRL's has no limit"
-    # The answer to the last results is a turn too.
+    # The policy's answer to the last tool results is a turn too.
     return {"domain.environment.max_turns": max_tool_calling_iterations + 1}, ""

@@ -30,8 +30,8 @@ Answer:
 Give one line of reasons, then a last line of the form "Score: N", N from 0 (useless) to 10 (perfect)."""
 
 _FIELD = re.compile(r"\{([A-Za-z_]\w*)\}")
-# Statuses of busy or broken servers, which recover; any other refusal is a mistake in the request, which a retry does
-# not mend.
+# Statuses of busy or broken servers, which recover. Any other refusal is a mistake in the request, which a retry does
+# not fix.
 _PASSING = frozenset({408, 409, 425, 429})
 # Statuses that depend on the completion: it is too long, or cannot be processed.
 _OF_COMPLETION = frozenset({400, 413, 422})

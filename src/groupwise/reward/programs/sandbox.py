@@ -90,7 +90,7 @@ async def run_limited(
         )
         source.write(stdin.encode(errors="replace"))
         source.seek(0)
-        # What it writes to a file system in memory counts as memory, and bubblewrap's own process as one of its.
+        # The program's files in memory count as memory, and bubblewrap's own process counts as one of its processes.
         group = cgroup.make((limits.memory_mb or 2**20) + limits.disk_mb, limits.num_processes + 1)
         if group is not None:
             stack.callback(group.remove)
@@ -109,7 +109,7 @@ async def run_limited(
         try:
             limit = await _limit_that_ended(process, limits, group)
         finally:
-            # This also holds after a cancellation: the program's processes must be gone before the program is given up.
+            # The program's processes must be gone before this call returns, even after a cancellation.
             await asyncio.shield(_end(process))
         max_bytes = limits.output_mb * 2**20
         output_text, error_text, status_text = (
@@ -170,7 +170,7 @@ def _passed(process: int, limits: Limits, group: cgroup.Cgroup | None) -> str:
         return "cpu"
     if tasks > limits.num_processes:
         return "processes"
-    # Only their size is bounded by the file system, and empty files fill the kernel's memory too.
+    # The file system bounds only the size of the files, and empty files fill the kernel's memory too.
     for child in usage.descendants(process, 1):
         with contextlib.suppress(OSError):
             room = os.statvfs(f"/proc/{child}/root{bubblewrap.WORK}")
@@ -183,8 +183,8 @@ async def _end(process: subprocess.Popen[bytes]) -> None:
     """Kills a program behind its wall, and waits for the end of its last process."""
     while process.poll() is None:
         if machine_wall.best_wall().kind == "bubblewrap":
-            # bubblewrap ends when its first child has, and that with all other processes. Ended itself, it would wait
-            # for none of them; before it has a child, it soon will have one.
+            # bubblewrap ends when its first child has ended, and all other processes end with it. If bubblewrap is
+            # killed first, it does not wait for any of them. If it has no child yet, it will have one soon.
             for first in usage.descendants(process.pid, 1)[:1]:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(first, signal.SIGKILL)

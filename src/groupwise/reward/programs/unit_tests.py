@@ -24,9 +24,8 @@ from groupwise.reward.wall import machine_wall
 _FENCE = re.compile(r"^```[ \t]*([\w+-]*)[^\n]*\n(.*?)^```", re.DOTALL | re.MULTILINE)
 _SECONDS_TO_END = 0.5
 
-# A program that ends the interpreter before the test ran would otherwise pass with status 0: only the token proves that
-# it did. Token and test come by standard input, which is closed before the program runs, so that it finds neither in a
-# file.
+# A program that exits before the test runs would pass with status 0, so a token proves that the test ran. Token and
+# test are sent on standard input, which is closed before the program runs, so that the program finds neither in a file.
 _SHARED = """import os, sys
 token, test, out = sys.stdin.readline(), sys.stdin.read(), sys.stdout
 os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
@@ -167,7 +166,7 @@ class UnitTests(Reward):
                 f'unit_tests: this system can take the network from no program ({wall.refused}), so network = "deny"'
                 ' cannot be kept; run in a container without network and write "allow"'
             )
-        # The trial runs in a thread, because a caller such as a notebook may have an event loop of its own.
+        # The trial runs in a thread, because the caller may already have an event loop, as a notebook does.
         worker = Worker("unit_tests")
         tried = worker.start(lambda: self._limited([*python(), "-c", "pass"]))
         tried.done.wait()

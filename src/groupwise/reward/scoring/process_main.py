@@ -183,7 +183,7 @@ class MemberScorer:
         try:
             size = int(_SIZES.read_text().split()[0]) * resource.getpagesize()
         except OSError:
-            # There is no /proc behind Landlock.
+            # Behind Landlock there is no /proc.
             size = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 + _GIBIBYTE
         _, hard = resource.getrlimit(resource.RLIMIT_AS)
         limit = size + self.limits.memory_mb * _MEBIBYTE

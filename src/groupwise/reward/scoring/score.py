@@ -404,7 +404,7 @@ class Rewards:
         reason += advice
         if reward.on_error == "missing":
             return missing, [RewardEvent("error", reward.name, count=len(prompts), detail=reason)], None
-        # Without its values for any member a reward of another form would be missing for ever.
+        # If no member has a value, a reward of another form would be missing for ever.
         remedy = "" if advice else '; mend it, or write on_error = "missing" to go on without it'
         message = f"reward {reward.name!r} raised {reason}{remedy}"
         raise RewardError(message, reward=reward.name) from job.error

@@ -72,7 +72,7 @@ _PLAIN: dict[int, str | None] = {
 }
 # In these scripts a digit directly after a letter belongs to a name, as in H2O. Others write no space before a number.
 _LETTER = "A-Za-zª-ɏͰ-ϿḀ-ỿ"
-# A sign counts only where no operand is before it: the last number of "5-3" is 3.
+# A sign belongs to a number only if no operand precedes it: the last number of "5-3" is 3.
 _OPERAND = rf"{_LETTER}\d.)\]}}%"
 _SIGN_APART = re.compile(
     rf"(?i)(?:\A|(?<=[=≈:(\[{{>])|(?<=[=≈:(\[{{>]{_SPACE}))[-—]{_SPACE}?(?=[\d.$€£¥\\])"
@@ -85,7 +85,7 @@ _CURRENCY = (
     r"(?:[A-Z]{0,3}\\?[$€£¥¢฿\u20a0-\u20cf]|Rs\.?|AUD|BRL|CAD|CHF|CNY|CZK|DKK|EUR|GBP|HKD|IDR|ILS|INR|JPY|KRW|MXN|MYR"
     r"|NOK|NZD|PHP|PLN|RMB|RUB|SEK|SGD|THB|TRY|TWD|UAH|USD|VND|ZAR)"
 )
-# Three ways: 1.234,56 with its separators exchanged; 1,234.56 or 1234.56; and .56.
+# There are three ways to write a decimal number: 1.234,56 with its separators exchanged; 1,234.56 or 1234.56; and .56.
 _DECIMAL = (
     r"(?:\d{1,3}(?:\.\d{3})+,\d\d?(?![\d,])"
     rf"|(?:\d{{1,3}}(?P<separator>{_SEPARATOR})\d{{3}}(?:(?P=separator)\d{{3}})*(?!\d)|\d+)(?:\.\d+)?|\.\d+)"
@@ -102,12 +102,12 @@ _NUMBER = (
     rf"|(?P<decimal>{_DECIMAL})(?:\s?(?:[×·*x]|\\times|\\cdot)\s?10(?P<tens>{_POWER})|(?P<power>{_POWER})"
     r"|(?P<divisors>(?:\s?/\s?(?:\d+(?:\.\d+)?|\.\d+))+))?)"
 )
-# A part of a root, of a quotient of names or of two values is not its value.
+# A number inside a root, a quotient of names or a quotient of two values is not the value of the whole.
 _UNREADABLE = (
     rf"\\(?:sqrt|[dtc]?frac|[dt]?binom|overline)(?:\s*(?:\[[^\]]{{0,20}}\]|{_BRACES}|\d))*|√\s*\d*|\\pi\b|π"
     r"|(?:±|\\pm\b)\s?\$?[\d.,]*"
 )
-# Exponents of units and indices of names are not numbers of their own.
+# Exponents of units and indices of names do not count as numbers.
 _SKIPPED = rf"\^\s?(?:{_BRACES}|[-+]?\d+)|(?<=[A-Za-z\d)}}\]])_(?:{_BRACES}|\d+)"
 _TOKENS = re.compile(rf"{_SKIPPED}|(?P<number>{_NUMBER})|(?P<unreadable>{_UNREADABLE})")
 _ALONE = re.compile(_NUMBER)
@@ -197,7 +197,7 @@ def _decimal(match: re.Match[str]) -> Fraction:
     if match["power"] is not None:
         return _power(value, match["power"])
     if match["divisors"] is not None:
-        _, divisor = match["divisors"].split("/")  # of more than one, as in a date, nothing is read
+        _, divisor = match["divisors"].split("/")  # a text with several divisors, such as a date, is not read
         return value / _fraction(divisor.strip())
     return value
 

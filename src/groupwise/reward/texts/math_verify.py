@@ -18,9 +18,10 @@ from groupwise.reward.base import MemberLimits, Noted, Value
 from groupwise.reward.completions import excerpt
 from groupwise.reward.texts.answers import Answer, Extract, last_number, plain, whole_number
 
-# Marks of mathematics such as dollar signs, or prose, which would be read as a product of letters.
+# Mathematical marks such as dollar signs, or prose, which would be read as a product of letters.
 _DELIMITER = re.compile(r"\$|\\boxed|\\\(|\\\[|(?<!\\)\b[A-Za-z]{2,}\s+[A-Za-z]{2,}")
-# Without any of these the library reads only numbers, and fewer of them than this package; it knows per cent.
+# Without any of these marks the library reads only numbers, and fewer kinds than this package reads. It also reads per
+# cent.
 _MARK = re.compile(r"[$\\%]")
 _BOX = "\\boxed{"
 
@@ -75,7 +76,7 @@ class MathVerify(Answer):
 
     def unreadable(self, row: Mapping[str, Any]) -> str | None:
         expected = row.get(self.column)
-        # Parsing takes too long for all rows. Of words alone, unmarked, the library reads nothing.
+        # Parsing all rows takes too long. From words without marks the library reads nothing.
         text = "" if expected is None else str(expected).strip()
         if expected is None or (text and (_MARK.search(text) or re.search(r"\d", text) or not _DELIMITER.search(text))):
             return None
@@ -108,7 +109,7 @@ def _gold(expected: str) -> list[Any]:
     if (number := whole_number(expected)) is not None:
         return _expression(number, rounded=False)
     parse = _library().parse
-    # Without dollar signs the library reads only numbers: of "(1, 2)" it would take the 2.
+    # Without dollar signs the library reads only numbers: from "(1, 2)" it would read the 2.
     bare = _DELIMITER.search(expected) is None
     return (bare and parse(f"${expected}$", parsing_timeout=None)) or parse(expected, parsing_timeout=None)
 
@@ -138,6 +139,6 @@ def _last_box(text: str) -> tuple[bool, str]:
 def _expression(number: Fraction | None, *, rounded: bool = True) -> list[Any]:
     if number is None:
         return []
-    # The library compares to six decimals where one side is a decimal number, and else exactly.
+    # The library compares to six decimals if one side is a decimal number, and exactly if none is.
     exact = _library().parse(rf"$\frac{{{number.numerator}}}{{{number.denominator}}}$", parsing_timeout=None)[0]
     return [exact.evalf() if rounded and number.denominator > 1 else exact]

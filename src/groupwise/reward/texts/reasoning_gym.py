@@ -27,8 +27,8 @@ def _scorer(task: str) -> Scorer:
     return cast(Any, get_score_answer_fn(task))
 
 
-# Some scorers of the library evaluate an answer as Python, behind the wall. What evaluates to anything but data or a
-# formula is not given to them: it could write its own score.
+# Some scorers of the library evaluate an answer as Python, inside the wall. They only get answers that evaluate to data
+# or a formula: any other answer could write its own score.
 
 _FUNCTIONS = re.compile("a?(sin|cos|tan|cot|sec|csc)|a?(sinh|cosh|tanh)|exp|log|ln|sqrt|Abs|erf|Ei|Si|Ci|li|Integral")
 _OF_FORMULAS = (ast.Expression, ast.BinOp, ast.operator, ast.UnaryOp, ast.unaryop, ast.Call, ast.Name, ast.Load)
@@ -149,7 +149,7 @@ class ReasoningGym(Reward):
     def _score(self, text: str, entry: dict[str, Any]) -> Value:
         task = self._task(entry["metadata"])
         scorer = _scorer(task)
-        # Puzzles of some tasks have no answer of their own: their scorers compare with none.
+        # The puzzles of some tasks have no fixed answer, and their scorers compare with none.
         if entry["answer"] is None and not _takes_expected(scorer, entry):
             return None
         answer = self.extract(text)

@@ -20,7 +20,7 @@ from groupwise.config import CalledFromPath, Config, ConfigError, ImportPath, In
 from groupwise.config.errors import Length, PerStep, Positive, Seconds
 from groupwise.domain.language.tools import CallFormat, ToolCall, ToolRunner, ToolSignature, format_of, read_calls
 
-# The interface of an environment: it answers the policy's turns, may reward them, and says when the conversation is
+# The interface of an environment: it answers the policy's turns, may reward them, and decides when the conversation is
 # over.
 
 Weight = Annotated[float, Field(allow_inf_nan=False)]
@@ -122,7 +122,7 @@ class EnvironmentKind(Config):
         """Starts a fresh conversation for one member."""
 
 
-# A calculator as a tool: exact arithmetic on a small expression, and nothing else of Python.
+# A calculator as a tool: it evaluates a small expression exactly, and allows nothing else of Python.
 
 _BINARY = {
     ast.Add: operator.add,
@@ -181,7 +181,7 @@ def _value(node: ast.expr) -> Fraction:
 
 
 def _power(base: Fraction, exponent: Fraction) -> Fraction:
-    # Looked at before it is computed: 9**9**9 would never come back.
+    # The size is checked before the computation: 9**9**9 would never end.
     digits = max(len(str(abs(base.numerator))), len(str(base.denominator))) * abs(exponent)
     if exponent.denominator != 1 or digits > _CALCULATOR_MAX_DIGITS:
         raise ValueError("exponents are whole numbers, and results at most 60 digits")
@@ -465,11 +465,11 @@ class _Conversation:
         for place, call in enumerate(calls[: config.max_calls]):
             text, succeeded = self._answer(call)
             num_failed += not succeeded
-            # A template writes the name as it is, so it is one of the tools' and not the policy's text.
+            # A template writes the name unchanged. So it must be a tool's name, and not a text of the policy.
             name = call.name if call.name in config.signatures else "unknown"
             messages.append({"role": "tool", "name": name, "content": text, "tool_call_id": self._id(place)})
         if num_left := len(calls[config.max_calls :]):
-            # The last result says so, because a template may write no result without a call of its own.
+            # The last result reports it, because a template may write no result without a call.
             reason = f"a turn may hold {config.max_calls} calls; {num_left} were left out"
             messages[-1]["content"] += f"; {config.runner.error(reason)}"
         counts = {CALLS: float(len(calls)), FAILED_CALLS: float(num_failed)}
@@ -495,7 +495,7 @@ def _record(call: ToolCall, call_id: str) -> dict[str, Any]:
     return {"type": "function", "id": call_id, "function": {"name": call.name, "arguments": call.arguments}}
 
 
-# An environment of your own: any class with `reset` and `step`, by import path.
+# A user's environment: any class with `reset` and `step`, by import path.
 
 
 @final

@@ -362,8 +362,8 @@ class ReasoningGym(Source):
 
     @model_validator(mode="after")
     def _no_expressions(self) -> ReasoningGym:
-        # Tasks put texts of theirs into expressions that the library evaluates; without brackets and quotes an
-        # expression calls nothing.
+        # Some tasks insert their texts into expressions that the library evaluates. Without brackets and quotes an
+        # expression cannot call anything.
         for text in _texts(self.parameters):
             if not _PLAIN.fullmatch(text):
                 raise ValueError(
@@ -408,7 +408,7 @@ class ReasoningGym(Source):
         for index in count():
             entry = entries[index]
             metadata = plain(entry["metadata"])
-            # The place of an entry in the endless list says nothing about the puzzle.
+            # The index in the endless list of entries carries no information about the puzzle.
             metadata.pop("source_index", None)
             yield {
                 "prompt": str(entry["question"]),
@@ -421,7 +421,7 @@ class ReasoningGym(Source):
 def _version() -> str:
     try:
         return version("reasoning-gym")
-    except PackageNotFoundError:  # making the first entry says what to install
+    except PackageNotFoundError:  # the error of the first entry names what to install
         return ""
 
 

@@ -108,6 +108,6 @@ def keeps_the_rules(completions: Sequence[str], metadata: Sequence[Mapping[str, 
         >>> keeps_the_rules(["19-9+3", "19-3-3", "9+19"], [{"numbers": [3, 19, 9]}] * 3)
         [1.0, 0.0, 0.0]
     """
-    # Python refuses to read a number of thousands of digits, and none here has twenty.
+    # Python refuses to read a number of thousands of digits. No number here has twenty digits.
     used_numbers = [sorted(int(number[:20]) for number in re.findall(r"\d+", completion)) for completion in completions]
     return [float(used == sorted(row["numbers"])) for used, row in zip(used_numbers, metadata, strict=True)]

@@ -105,7 +105,7 @@ class Program:
         except BaseException as error:
             reply = {"raised": self._raised(error)}
         if act == "call":
-            # Arguments are passed by value: those that changed are sent back with their position.
+            # Arguments are passed by value. Those that the call changed are sent back with their position.
             reply["changed"] = [
                 [place, after]
                 for place, before in enumerate(arguments[1:3])

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
-# How far an object's own class may answer the test. Nothing that the program says decides it: a class is what the test
-# calls by a capital name, since a program can make a class of every function.
+# The extent to which an object's own class may answer the test. The program has no say in it: what the test calls by a
+# capitalised name is a class, since a program can make a class of every function.
 _FOUND, _RELATED, _MADE = range(3)
 _GENERATOR_METHODS = ("send", "throw", "close", "asend", "athrow", "aclose")
 _CHANGES = set(dir(list)) - set(dir(tuple)) | set(dir(set)) - set(dir(frozenset)) | {"copy"}
@@ -86,7 +86,7 @@ def _attribute(owner: Any, name: str) -> Any:
         return value
     callable_here = owner._trust == _MADE or (owner._trust == _RELATED and name not in _ANSWERS)
     kind = RemoteCall if callable_here or name in _GENERATOR_METHODS else Remote
-    # A new object, since the program may have given the number of one that the test trusts more.
+    # A new object is made, since the program may have returned the number of an object that the test trusts more.
     return kind(owner._tester, value._number, min(owner._trust, _RELATED))
 
 
@@ -273,7 +273,7 @@ class Tester:
             return value
         if tag == "object":
             value = (RemoteCall if content[1] else Remote)(self, number, trust)
-            # A list of a class of the program's own is a list, unless it is the class that is under test.
+            # A list of a class that the program defines is treated as a list, unless that class is under test.
             if trust < _MADE and not isinstance(value, RemoteCall) and (plain := self.ask("bare", value)) is not None:
                 return plain
         elif tag == "derived":
