@@ -404,7 +404,7 @@ _UNREAD: Mapping[str, Any] = {"extremes": lambda schedule: (0.0, 1.0)}
 
 
 class _Own(PieceFromPath, Value):
-    """The numbers of the user's schedule, each of which has to be where the schedule declares it."""
+    """The numbers of the user's schedule. Each number must keep to the range that the schedule declares."""
 
     base: ClassVar[type[Value]] = Value
     unread: ClassVar[Mapping[str, Any]] = _UNREAD

@@ -339,7 +339,7 @@ _BIN = 2 * math.asinh(_EDGE / _FINEST) / (_NUM_BINS - 1)
 
 
 def _histogram(log_values: Tensor, where: Tensor) -> Tensor:
-    """Counts log-ratios by bins that are even in `asinh(log-ratio / 1e-7)`."""
+    """Counts log-ratios in bins that are equally wide in `asinh(log-ratio / 1e-7)`."""
     size = log_values.abs().clamp_(max=_EDGE).div_(_FINEST)
     # asinh is written out: the library's function is ten times as slow, and more exact than a bin needs.
     even = size.square().add_(1).sqrt_().add_(size).log_().copysign_(log_values)

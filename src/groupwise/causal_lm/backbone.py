@@ -235,7 +235,9 @@ class Backbone:
 
     @torch.no_grad()
     def _check_causal(self, name: str) -> None:
-        """Refuses an encoder. The model is tried, because families with both kinds differ by a setting alone."""
+        """Refuses an encoder. The model is tried, because some families have encoders and decoders that differ in one
+        setting only.
+        """
         ids = torch.arange(min(8, self.config.vocab_size), device=self.device).unsqueeze(0)
         changed_ids = torch.cat([ids[:, :-1], torch.zeros_like(ids[:, -1:])], 1)
         with self.evaluating(), torch.autocast(self.device.type, enabled=False):
@@ -274,7 +276,7 @@ class Backbone:
         )
 
     def _model_logits(self, ids: Tensor, factor: float) -> Tensor:
-        """Computes the logits with the whole model, the input of its head multiplied by `factor`."""
+        """Computes the logits with the whole model, after the input of its head is multiplied by `factor`."""
         hook = self.head.register_forward_pre_hook(lambda module, inputs: (inputs[0] * factor,))
         try:
             logits = self.model(input_ids=ids, attention_mask=torch.ones_like(ids), use_cache=False).logits[0]
@@ -335,7 +337,7 @@ def quick_adapters(model: nn.Module) -> Iterator[None]:
 
 
 def _product(layer: Any) -> Callable[[Tensor], Tensor] | None:
-    """Returns the product of a plain LoRA layer, None of any other module."""
+    """Returns a function for the product of a plain LoRA layer; None for any other module."""
     from peft.tuners.lora.layer import Linear
 
     if type(layer) is not Linear or "forward" in vars(layer) or layer.disable_adapters or layer.merged:
@@ -364,8 +366,8 @@ def _product(layer: Any) -> Callable[[Tensor], Tensor] | None:
 
 
 def _is_changed(module: nn.Module) -> bool:
-    """Returns whether a module does more than its class says: accelerate, for one, puts weights in place in a `forward`
-    of the module's own.
+    """Returns whether a module does more than its class defines. For example, accelerate replaces the `forward` of a
+    module to put weights in place.
     """
     return bool(module._forward_hooks or module._forward_pre_hooks) or "forward" in vars(module)
 
@@ -388,7 +390,7 @@ def _no_warning(*_: Any) -> None:
 
 
 def _why_not_plain(head: nn.Module) -> str:
-    """Returns what replaces a plain linear head, and what to write."""
+    """Returns a description of what replaces a plain linear head, and what to write."""
     name = type(head).__name__
     if name == "ModulesToSaveWrapper":
         return (

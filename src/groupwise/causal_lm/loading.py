@@ -128,7 +128,7 @@ def _check_kind(config: CausalLMConfig) -> None:
 
 
 def _check_hub(path: str) -> None:
-    """Refuses a hub that does not answer at once, instead of half a minute of retries in the libraries below."""
+    """Refuses an unreachable hub at once, instead of after half a minute of retries in the libraries."""
     try:
         cached_file = try_to_load_from_cache(path, "config.json")
     except ValueError:  # transformers raises it for a path that cannot be a name on the hub
@@ -335,8 +335,8 @@ def fit_tokenizer(tokenizer: Any, model: Any, path: str = "") -> None:
 
 
 def _without_dropout(model: nn.Module) -> None:
-    """Sets the rates to zero, in dropout layers and where a layer keeps its rate as a number; the configuration that is
-    saved stays as it was.
+    """Sets the dropout rates to zero, in dropout layers and in layers that keep their rate as a number. The
+    configuration that is saved does not change.
     """
     for module in model.modules():
         if isinstance(module, nn.Dropout):
@@ -413,8 +413,8 @@ def save(model: Any, tokenizer: Any, folder: str | Path, *, merge: bool = True) 
 
 
 def _merged(model: Any) -> Any:
-    """Returns a model with its adapter added to the weights, of which those that it adapts alone are copied. Adding
-    in place and subtracting again would leave rounding in the weights that go on training.
+    """Returns a model with its adapter added to the weights. Only the weights that the adapter changes are copied.
+    Adding in place and subtracting again would leave rounding errors in the weights that are trained.
     """
     from peft.tuners.tuners_utils import BaseTunerLayer
 
@@ -426,7 +426,7 @@ def _merged(model: Any) -> Any:
 
 @contextmanager
 def _writing_on_any_rank(model: Any) -> Iterator[None]:
-    """Lets transformers write on every process: each may have a server of its own to write for."""
+    """Lets transformers write files on every process, because each process may have a server that reads them."""
     model.should_save_on_this_rank = lambda is_main_process: is_main_process
     try:
         yield

@@ -137,7 +137,7 @@ def _bare(tokenizer: Any, text: str) -> list[int]:
 
 
 def _begun(begin: list[int], ids: list[int], bos: int | None) -> list[int]:
-    """Puts tokens before others, which may begin with the last of them."""
+    """Puts tokens before others. Tokens that end the first and also begin the second are kept once."""
     shared = max(size for size in range(len(begin) + 1) if begin[len(begin) - size :] == ids[:size])
     ids = begin + ids[shared:]
     while len(ids) > 1 and ids[0] == ids[1] == bos:

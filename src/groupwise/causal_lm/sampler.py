@@ -259,8 +259,8 @@ def sample(
 
 
 class _Run:
-    """One batch from prefill to the last token. Rows of `live` tensors are the members still in the batch, in `rows`
-    their row in the result.
+    """One batch from prefill to the last token. The rows of `live` tensors are the members still in the batch; `rows`
+    holds their rows in the result.
     """
 
     def __init__(self, backbone: Backbone, batch: GroupBatch, stops: Stops, numbers: Sequence[int]) -> None:
@@ -315,7 +315,7 @@ class _Run:
         return self._finish(max(self.length))
 
     def _choose(self, hidden: Tensor, step: int, rows: Tensor | None) -> Tensor:
-        """Draws a token for every row and stores the fields that are recorded of it."""
+        """Draws a token for every row and stores the recorded fields of the draw."""
         log_p = torch.log_softmax(self.backbone.logits(hidden, self.settings.temperature, self.weight), dim=-1)
         keep = truncation_mask(log_p, self.settings.top_k, self.settings.top_p) if self.settings.truncates else None
         p = None

@@ -98,7 +98,7 @@ def check_spreads(config: Any) -> None:
 
 
 def _at_least_one(inputs: ScoringInputs) -> tuple[ScoringInputs, bool]:
-    """Returns the inputs and true; where the mask is false everywhere, inputs with one true entry, and false."""
+    """Returns the inputs and true. If the mask is false everywhere, returns inputs with one true entry, and false."""
     if bool(inputs.mask.any()):
         return inputs, True
     mask = inputs.mask.clone()

@@ -155,7 +155,7 @@ def _reward(text: str) -> tuple[str, dict[str, str]]:
 
 
 def _check_whole(items: Sequence[str], options: Mapping[str, object]) -> None:
-    """Refuses the experiment `prompts` without what it cannot know."""
+    """Refuses the experiment `prompts` without a model, prompts or a reward."""
     keys = {"--model": "domain.model", "--prompts": "domain.data", "--reward": "domain.rewards"}
     missing = [
         option

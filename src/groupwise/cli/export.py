@@ -118,8 +118,8 @@ def export(
 
 @contextmanager
 def _model(run: Path, which: str, out: Path, *, run_code: bool) -> Iterator[Path]:
-    """Yields the folder of a run's model. Where of a step only the checkpoint was kept, the folder is written from it
-    beside `out`, for the length of the block; nothing of the processes that trained is needed.
+    """Yields the folder of a run's model. If only the checkpoint of a step was kept, the folder is written from it next
+    to `out` and removed after the block. The processes that trained are not needed.
     """
     from groupwise.checkpoint import CheckpointConfig, CheckpointStore
     from groupwise.cli.trained import model_folder

@@ -48,7 +48,7 @@ def methods(
 
 
 def _files(name: str) -> tuple[Method | MethodFile, list[tuple[str, Method]]]:
-    """Returns the file of a method or, for a name like `+tis`, of an overlay; and the overlays behind the method."""
+    """Returns the file of a method, or of an overlay such as `+tis`, and the overlays after the method."""
     base, *overlays = name.split("+")
     if not base:
         return preset.read_overlay("+".join(overlays)), []
@@ -192,7 +192,7 @@ def _brief(slot: Any) -> str:
 
 
 def _full(slot: Any) -> str:
-    """Writes a slot with all its settings, or one value."""
+    """Writes all settings of a slot, or a single value."""
     if not isinstance(slot, dict):
         return "-" if slot is None else f"{slot:g}" if isinstance(slot, float) else str(slot)
     if set(slot) == _CONSTANT:

@@ -199,7 +199,7 @@ def print_error(error: BaseException) -> int:
 
 
 def _of_the_connection(error: BaseException) -> bool:
-    """Returns whether `torch.distributed` raised the error, about the connection of processes."""
+    """Returns whether `torch.distributed` raised the error because of a connection between processes."""
     frames = traceback.extract_tb(error.__traceback__)
     # Errors of the C++ store have no Python frame.
     return isinstance(error, RuntimeError) and (

@@ -214,8 +214,8 @@ def _load(path: ImportPath, key: str, group: str, listed: Callable[[Any], bool])
 
 
 def _members(holder: Any, listed: Callable[[Any], bool]) -> list[str]:
-    """Lists what a module or class defines itself, and what a package takes from its own modules; other imports are
-    left out.
+    """Lists the members that a module or class defines, and those that a package imports from its own modules. Other
+    imports are left out.
     """
     home = getattr(holder, "__module__", None) or getattr(holder, "__name__", None)
     return sorted(
@@ -269,8 +269,8 @@ class FromPath(Config):
 
     @classmethod
     def _setting_names(cls, path: Any) -> tuple[str, ...] | None:
-        """Returns the settings of the class at a path; None where it may not be imported, or is none: the path has an
-        error of its own then.
+        """Returns the names of the settings of the class at a path; None where it may not be imported or is not a
+        class, for which the path has a separate error.
         """
         if not isinstance(path, str) or not may_run(ImportPath(path)):
             return None
@@ -344,7 +344,7 @@ class PieceFromPath(FromPath):
 
     @classmethod
     def __pydantic_init_subclass__(cls, **kwargs: Any) -> None:
-        """Adds a property for every public member of the base, which returns that of the user's object."""
+        """Adds a property for every public member of the base. The property returns the member of the user's object."""
         names = set(dir(cls.base)) | set(cls.base.model_fields)
         overridden = {name for ancestor in cls.__mro__ if issubclass(ancestor, FromPath) for name in vars(ancestor)}
         for name in sorted(names - _CONFIG_NAMES - set(FromPath.model_fields) - overridden):
@@ -420,7 +420,9 @@ def _computes_nothing(*arguments: Any, **options: Any) -> Any:
 def _check_stated(
     piece_class: type[Any], base: type[Any], name: str, allowed: tuple[str, ...], path: ImportPath
 ) -> None:
-    """Refuses a class that does not state a class variable itself, beyond the base, or states another value."""
+    """Refuses a class that inherits a class variable from the base instead of stating it, or states a value that is not
+    allowed.
+    """
     is_stated = any(name in vars(ancestor) for ancestor in piece_class.__mro__ if ancestor not in base.__mro__)
     value = getattr(piece_class, name) if is_stated else None
     if value not in allowed and not isinstance(value, property):

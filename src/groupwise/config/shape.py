@@ -40,7 +40,7 @@ def _branches(annotation: Any) -> tuple[Any, ...]:
 
 
 def _field_branches(field: FieldInfo) -> tuple[Any, ...]:
-    """Returns the plain types of a field, whose metadata pydantic keeps apart from the annotation."""
+    """Returns the plain types of a field. pydantic keeps a field's metadata apart from its annotation."""
     return tuple(mark for mark in field.metadata if isinstance(mark, OpenKinds)) or _branches(field.annotation)
 
 
@@ -50,7 +50,7 @@ def _is_model(branch: Any) -> bool:
 
 @cache
 def _fields(model: type[BaseModel]) -> dict[str, tuple[Any, ...]]:
-    """Returns key -> plain types of the fields of a class, under their names and their aliases."""
+    """Returns key -> plain types for the fields of a class, under their names and their aliases."""
     by_alias = {field.alias: _field_branches(field) for field in model.model_fields.values() if field.alias}
     return by_alias | {name: _field_branches(field) for name, field in model.model_fields.items()}
 

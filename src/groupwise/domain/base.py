@@ -412,7 +412,7 @@ _MOST_NUMBERS = 64
 
 
 def _short_entries(payload: Mapping[str, Any], row: int) -> dict[str, Any]:
-    """Returns what a payload holds of one member, where it is text, a number, or a tensor of few numbers."""
+    """Returns the short entries of one member in a payload: texts, numbers, and tensors of few numbers."""
     entries: dict[str, Any] = {}
     for name, rows in payload.items():
         value = rows[row]

@@ -319,14 +319,14 @@ def checked_evaluation(evaluation: Any) -> Evaluation:
 
 
 def _required(place: str, value: Any, kind: type[T], wanted: str) -> T:
-    """Returns a value of one class; refuses another one."""
+    """Returns the value if it is an instance of the class, and raises a `Fault` if not."""
     if not isinstance(value, kind):
         raise Fault(f"{place}: it returned {described(value)}; return {wanted}")
     return value
 
 
 def _require_all(place: str, values: Any, kind: type[Any], wanted: str) -> None:
-    """Refuses what is not a list of values of one class."""
+    """Refuses anything but a list of values of one class."""
     if not isinstance(values, list | tuple) or not all(isinstance(value, kind) for value in values):
         raise Fault(f"{place}: it returned {described(values)}; return {wanted}")
 
@@ -361,7 +361,7 @@ def _check_groups(samples: Samples, num_prompts: int, group_size: int) -> None:
 
 
 def _near(values: Sequence[Any], place: int) -> str:
-    """Returns a list as it is written, of a long one the entries around a place."""
+    """Writes a list; of a long one, only the entries around a place."""
     first = 0 if len(values) <= _NUM_SHOWN else max(0, place - _NUM_SHOWN // 2)
     shown = values[first : first + _NUM_SHOWN]
     return f"[{'..., ' * (first > 0)}{', '.join(map(str, shown))}{', ...' * (first + len(shown) < len(values))}]"
@@ -581,7 +581,7 @@ def check_metric(domain: Domain, metric: str | None, reported: Sequence[str]) ->
 
 
 def _called(name: str, method: Any, *arguments: Any, **options: Any) -> Any:
-    """Calls a method of an author's, and reports which one failed."""
+    """Calls a method of a user's domain; an error names the method that failed."""
     try:
         return method(*arguments, **options)
     except (ConfigError, Fault):
@@ -639,7 +639,7 @@ def naming_failed_method(domain: Domain) -> Iterator[None]:
 
 
 def _method_entered(owner: Any, entered: TracebackType | None) -> str | None:
-    """Returns the name of the first public method of an object, apart from those of this package, on a traceback."""
+    """Returns the name of the first public method of an object on a traceback, apart from methods of this package."""
     while entered is not None:
         frame = entered.tb_frame
         code, first = frame.f_code, frame.f_code.co_varnames[:1]
@@ -652,7 +652,7 @@ def _method_entered(owner: Any, entered: TracebackType | None) -> str | None:
 
 
 def _own_line(owner: Any, error: Exception) -> str:
-    """Returns the last line of the class's own file that ran, where the error was raised below it, in a library."""
+    """Returns the last line of the class's own file that ran, if the error was raised below it in a library."""
     try:
         own = Path(inspect.getfile(type(owner)))
     except (OSError, TypeError):

@@ -69,7 +69,9 @@ def read_domain(arguments: Arguments, domain: Any) -> None:
 
 
 def _settings_of(domain: Any) -> BaseModel | None:
-    """Returns the settings that a domain keeps as an attribute; None where its class has settings and it keeps none."""
+    """Returns the settings that a domain keeps as an attribute; None where its class declares settings and it keeps
+    none.
+    """
     from groupwise.domain.settings import DomainConfig
 
     settings_class = type(domain).Settings
@@ -81,7 +83,7 @@ def _settings_of(domain: Any) -> BaseModel | None:
 
 
 def _class_of(domain: Any) -> type[Any]:
-    """Returns a class whose `open` returns this domain, for the key that names a domain's class."""
+    """Returns a class whose `open` returns this domain. A configuration that names a domain's class needs one."""
     from groupwise.domain.base import NoSettings
 
     def opened(cls: type[Any], settings: Any, **placement: Any) -> Any:
@@ -259,7 +261,7 @@ def read_rows(
 
 
 def _advice(rows: Any) -> str | None:
-    """Returns the text to write in place of an object that cannot be read as rows repeatedly; None for one that can."""
+    """Returns advice for an object that cannot be read as rows repeatedly; None for an object that can."""
     library = type(rows).__module__.partition(".")[0]
     if isinstance(rows, Mapping):
         return 'data["train"], one of its splits' if library == "datasets" else '[{"prompt": ...}, ...]'

@@ -58,8 +58,8 @@ class Source:
 
 @lru_cache(maxsize=1)
 def _shipped() -> dict[str, Path]:
-    """Returns name -> file: of this package, and of those that bring a folder by the entry points
-    `groupwise.experiments`, `package:folder`.
+    """Returns name -> file, for the files of this package and of packages that have an entry point `package:folder` in
+    `groupwise.experiments`.
     """
     places = [_PRESETS / "experiments", *folders("groupwise.experiments")]
     return {path.stem: path for folder in places for path in folder.glob("*.toml")}

@@ -149,6 +149,6 @@ def require_consent(files: Iterable[FileWithCode], run_code: bool = False) -> No
 
 
 def _shown(text: str, most: int) -> str:
-    """Escapes what would break a line or control a terminal, and cuts the middle out of a long text."""
+    """Escapes characters that would break a line or control a terminal, and cuts out the middle of a long text."""
     line = "".join(sign if sign.isprintable() else ascii(sign)[1:-1] for sign in text[:2000])
     return line if len(line) <= most else f"{line[: most // 2]}...{line[-most // 2 :]}"

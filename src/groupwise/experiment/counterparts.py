@@ -137,9 +137,7 @@ def rows() -> tuple[Row, ...]:
 
 
 def _parts(text: str) -> list[tuple[str, bool, str | None]]:
-    """Returns the keys that a row is about as (name, is a flag, value or None); an empty list where its text is a
-    sentence.
-    """
+    """Returns the keys of a row as (name, is a flag, value or None); an empty list where its text is a sentence."""
     key_texts = [key_text.strip() for key_text in re.sub(r"\([^)]*\)", "", text).split(",")]
     if all(key_text.startswith('"') for key_text in key_texts[1:]) and len(key_texts) > 1:
         # One key with several values, such as `kind = "a", "b"`.
@@ -155,8 +153,8 @@ def _parts(text: str) -> list[tuple[str, bool, str | None]]:
 
 
 def _matching(key: str) -> list[Row]:
-    """Returns the rows of a key: rows of its whole name, or else of the longest suffix of its name, or else rows whose
-    key ends with it. A match of upper and lower case comes before one that ignores it.
+    """Returns the rows for a key: rows of its whole name, or else of the longest suffix of its name, or else rows whose
+    key ends with it. A match with the same case comes first.
     """
     flag, name = key.startswith("--"), key.lstrip("-")
     candidates = [row for row in rows() if row.flag or not flag]
@@ -241,7 +239,7 @@ def _answered(problem: Problem, layers: Sequence[Mapping[str, Any]]) -> Problem:
 
 
 def _value(key: str, value_text: str, layers: Sequence[Mapping[str, Any]]) -> Any:
-    """Returns the value of a key as the error quotes it, or as the last layer states it where the quotation is cut."""
+    """Returns the value of a key as the error quotes it. If the quotation is cut, the value comes from the last layer."""
     try:
         return json.loads(value_text)
     except ValueError:

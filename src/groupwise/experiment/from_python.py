@@ -152,7 +152,7 @@ def _check_options(out: Any, **switches: Any) -> None:
 
 
 def _start(experiment_or_model: Any, domain: Any) -> tuple[Any, Source]:
-    """Distinguishes experiments from models: returns the model, where the argument is one, and the experiment's
+    """Decides whether the argument is an experiment or a model. Returns the model, if it is one, and the experiment's
     source.
     """
     if isinstance(experiment_or_model, Experiment):
@@ -170,7 +170,7 @@ def _start(experiment_or_model: Any, domain: Any) -> tuple[Any, Source]:
 
 
 def _is_model(name: str) -> bool:
-    """Returns whether a text is what `--model` takes: a folder, a GGUF file, `package:NAME` or a hub id."""
+    """Returns whether a text is something that `--model` accepts: a folder, a GGUF file, `package:NAME` or a hub id."""
     path = Path(name)
     try:
         if path.is_dir():

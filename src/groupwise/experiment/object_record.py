@@ -114,7 +114,9 @@ def _is_model(reference: Named) -> bool:
 
 
 def _source(path: ImportPath) -> str | None:
-    """Returns the text of a function or class; of code that this process does not import, that of its whole file."""
+    """Returns the text of a function or class. For code that this process does not import, it returns the text of the
+    whole file.
+    """
     code = held_object(path.name) if is_object(path) else sys.modules.get(path.module)
     for name in () if is_object(path) else path.name.split("."):
         code = getattr(code, name, None)

@@ -448,8 +448,8 @@ class LocalLearner:
             reshard(self.module)
 
     def _like_weights(self, record: Mapping[str, Any]) -> dict[str, Any]:
-        """Returns the optimiser's record with moments that are stored, or are to be sharded, as tensors like their
-        weights.
+        """Returns the optimiser's record, in which moments that are stored or still to be sharded have become tensors
+        like their weights.
         """
         parameters = [parameter for group in self.optimiser.param_groups for parameter in group["params"]]
         pairs: list[tuple[Tensor, Tensor | StoredTensor]] = []

@@ -407,7 +407,9 @@ class PerPrompt(AdvantageSlot):
         return bounded(scaled.where(rewards.present, scaled.new_zeros(())), self.clip), running
 
     def _past(self, rewards: Grouped) -> tuple[Tensor, Tensor]:
-        """Returns `[B, H]` the prompt's past, and which of it the buffer still holds beside the group."""
+        """Returns the past rewards of each member's prompt, `[B, H]`, and which of them the buffer still holds beside
+        the group's.
+        """
         if rewards.value.shape[1] > 1:
             raise ValueError(
                 "advantage.kind = 'per_prompt' remembers one number a member, and a reward is a map [B, T]; write"
@@ -511,7 +513,7 @@ class Rank(AdvantageSlot):
 
     @staticmethod
     def _in_order(rewards: Grouped, column: int) -> Tensor:
-        """Returns the same with every rank taken once: sorted by reward and then, stably, by group."""
+        """Returns the same ranks without ties: sorted by reward and then, stably, by group."""
         group = torch.where(rewards.present[:, column], rewards.index, rewards.num_groups)
         best_first = rewards.value[:, column].argsort(descending=True, stable=True)
         order = best_first[group[best_first].argsort(stable=True)]

@@ -469,8 +469,8 @@ def _group_statistics(
 
 
 def _deviations(values: Float[Tensor, "B 1"], rewards: Grouped) -> Float[Tensor, "B 1"]:
-    """Returns each member's difference from the mean of its group's members that have a reward; 0 where it has none.
-    A spread that is no larger than the rounding of equal values is 0.
+    """Returns each member's difference from the mean of the rewards in its group; 0 where it has no reward. If the
+    spread is no larger than the rounding of equal values, it is 0.
     """
     masked = torch.where(rewards.present, values, torch.zeros_like(values))
     totals = values.new_zeros(rewards.num_groups, 1).index_add(0, rewards.index, masked)

@@ -369,8 +369,8 @@ def _reached(
     decisions: Decisions,
     log_level: Float[Tensor, "B T"],
 ) -> Bool[Tensor, "B T"]:
-    """Returns the decisions that get a gradient from the policy term: what a term does not give to its own decision
-    flows back as its ratio was made.
+    """Returns the decisions that get a gradient from the policy term. Gradient that a term does not give to its own
+    decision reaches others through their shared ratio.
 
     Args:
         alive, direct: the fields of the region's `Surrogate`.

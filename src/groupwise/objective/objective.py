@@ -165,8 +165,8 @@ def _pieces(objective: Objective) -> dict[str, Slot]:
 
 
 def _sentences(place: str, piece: Slot, method: str, objective: Objective) -> list[str]:
-    """Returns the sentences that a piece yields; where a user's class fails or returns something else, one that says
-    so.
+    """Returns the sentences that a piece yields. If a user's class fails or returns something else, the only sentence
+    reports that.
     """
     try:
         sentences: Any = getattr(piece, method)(objective)

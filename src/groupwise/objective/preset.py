@@ -62,7 +62,7 @@ def overlay_names() -> tuple[str, ...]:
 
 
 def _unknown(kind: str, name: str, allowed: tuple[str, ...]) -> Problem:
-    """Returns the problem of an unknown name, with the names nearest to it; case and hyphens make no difference."""
+    """Returns the problem of an unknown name, with the most similar names; case and hyphens are ignored."""
     near = difflib.get_close_matches(str(name).lower().replace("-", "_"), allowed, n=3, cutoff=0.6)
     return Problem("method", f"no {kind} is called {name!r}", allowed, " or ".join(near) or None)
 

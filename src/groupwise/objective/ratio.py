@@ -89,7 +89,9 @@ class Ema(SmoothingSlot):
 def _packed(
     smooth: Callable[[Tensor], Tensor], values: Float[Tensor, "B T"], decisions: Decisions
 ) -> Float[Tensor, "B T"]:
-    """Returns `smooth` along the valid decisions alone, whose values are moved together for it and back."""
+    """Applies `smooth` to the valid decisions only: their values are packed together for the call and put back
+    afterwards.
+    """
     if decisions.acted.packed:
         return smooth(values)
     members, width = values.shape
@@ -100,7 +102,7 @@ def _packed(
 
 
 class _Smooth(torch.autograd.Function):
-    """`log r` to `log r'`. The backward pass is the same recursion, run from the last decision to the first."""
+    """Smooths `log r` to `log r'`. The backward pass is the same recursion, run from the last decision to the first."""
 
     @staticmethod
     def forward(ctx: Any, log_ratio: Float[Tensor, "B T"], beta: float, starts_at_first: bool) -> Float[Tensor, "B T"]:

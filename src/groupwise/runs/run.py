@@ -360,8 +360,8 @@ def is_number(value: object) -> TypeGuard[int | float]:
 
 
 def _by_step(rows: Sequence[Mapping[str, Any]], remarks: list[str]) -> list[Mapping[str, Any]]:
-    """Merges the rows of one step and stage, in order. A stage that ends early, or whose evaluation differs from the
-    one before, has a second row at its step; of a repeated step the later values count.
+    """Merges the rows of one step and stage, in order. A stage that ends early, or whose last evaluation differs from
+    the one before, writes a second row for its step. If a step was repeated, its later values count.
     """
     row_at: dict[tuple[int, str], Mapping[str, Any]] = {}
     missing = 0

@@ -152,7 +152,7 @@ def _failures(objective: Objective) -> list[str]:
 
 
 def _violations(attempt: Callable[[Any, Objective], Iterator[str]], piece: Slot, objective: Objective) -> list[str]:
-    """Returns the sentences of one law that the piece breaks; an exception of the law is such a sentence too."""
+    """Returns the sentences of one law that the piece breaks. An exception from the law counts as such a sentence."""
     try:
         return list(attempt(piece, objective))
     # User code may raise anything.
@@ -161,7 +161,7 @@ def _violations(attempt: Callable[[Any, Objective], Iterator[str]], piece: Slot,
 
 
 def _reason(error: Exception) -> str:
-    """Returns the first line of an error's message, with the error's type unless the sentence is ours."""
+    """Returns the first line of an error's message; any other error than a failed assertion has its type in front."""
     first_line = str(error).splitlines()[0] if str(error) else "no message"
     if isinstance(error, PieceError):
         return first_line.removeprefix(f"path = {str(object_path(_PIECE))!r}: ")

@@ -262,7 +262,7 @@ def connect(device: torch.device, *, alone: bool = False) -> World:
 
 
 def _shared_store() -> Store:
-    """Reaches the store through which the processes meet, which the first process or the launcher holds.
+    """Connects to the store through which the processes meet. The first process or the launcher holds the store.
 
     Raises:
         RuntimeError: it was not reached in time.

@@ -77,7 +77,7 @@ def too_short(server: Server, longest: int, num_tokens: int) -> EngineError:
 
 
 def _longest(text: str, model: str) -> int | None:
-    """Returns the `max_model_len` of a model in a server's list; None where it is not told."""
+    """Returns the `max_model_len` of a model in a server's list; None where the list has none."""
     try:
         longest = next(entry["max_model_len"] for entry in json.loads(text)["data"] if entry["id"] == model)
         return longest if isinstance(longest, int) else None

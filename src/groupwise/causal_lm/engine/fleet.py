@@ -216,7 +216,9 @@ class Fleet:
             self._count("sleep_seconds", time.perf_counter() - began)
 
     async def _check_compatible(self, client: Any, server: Server) -> None:
-        """Refuses a server of another kind than the run needs, when it is asked for the first time since it failed."""
+        """Refuses a server that is not of the kind that the run needs. A server is checked at its first request, and
+        again after a failure.
+        """
         if server.is_checked:
             return
         if self.longest:
@@ -229,7 +231,7 @@ class Fleet:
         server.is_checked = True
 
     async def _renew(self, client: Any, server: Server) -> None:
-        """Sends the weights to a server if this process does so, and lets it prove them."""
+        """Sends the weights to a server if this process is the sender, and checks that the server has them."""
         if not self._proves or server.version == self.version:
             return
         began = time.perf_counter()
@@ -275,7 +277,7 @@ class Fleet:
         return pieces, difference
 
     def _end_long_rests(self, now: float) -> None:
-        """Ends long rests where every other server has failed for a while, since nobody takes their groups."""
+        """Ends long rests where every other server has failed for a while, because nobody else would take their groups."""
         resting = [server for server in self.servers if server.rests_until - now > LONGEST_REST]
         since = [server.failing_since for server in self.servers if server not in resting]
         if all(begin is not None and now - begin > LONGEST_REST for begin in since):

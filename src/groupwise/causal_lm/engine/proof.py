@@ -167,11 +167,13 @@ class Proof:
         return Difference.between(expected[mask], served)
 
     def _has_computed(self, pieces: Sequence[Piece]) -> bool:
-        """Tests that the answers are those whose log-probs the trainer has computed."""
+        """Tests that the trainer has already computed the log-probs of these answers."""
         return [piece.tokens for piece in pieces] == [tokens for tokens, _ in self.proved]
 
     def _compare_with_proved(self, pieces: Sequence[Piece]) -> Difference:
-        """Compares answers up to the first token that differs, as one may where two are nearly as probable."""
+        """Compares answers up to the first token that differs. A difference is legal where two tokens are nearly as
+        probable.
+        """
         expected, served = list[float](), list[float]()
         for piece, (tokens, log_prob) in zip(pieces, self.proved, strict=False):
             pairs = zip(piece.tokens, tokens, strict=False)

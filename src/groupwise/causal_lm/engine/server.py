@@ -131,7 +131,7 @@ class Server:
         raise self._refusal(reply.status, reply.text)
 
     async def _wait_while_alive(self, client: Any, request: asyncio.Future[Any], quick_path: str) -> None:
-        """Waits for a request, and asks for the server's health meanwhile: the machine accepts connections also for a
+        """Waits for a reply and asks for the server's health meanwhile: the machine accepts connections even for a
         process that has stopped.
 
         Raises:
@@ -222,7 +222,7 @@ class Server:
         return piece
 
     async def _works_for_others(self, client: Any) -> bool:
-        """Tests whether the server reads or writes tokens for any process: then a request waits its turn."""
+        """Tests whether the server is busy with tokens for any process; if it is, a request only waits its turn."""
         before = math.nan
         # A server may fail here in any way. It then counts as one that does not work.
         with contextlib.suppress(Exception):
@@ -270,7 +270,7 @@ class Server:
         )
 
     def _joined(self, piece: Piece, event: Any) -> Piece:
-        """Returns the piece with the tokens of an event."""
+        """Returns the piece with the tokens of an event appended."""
         if isinstance(event, dict) and "error" in event:
             raise Interrupted(" ".join(str(event["error"])[:300].split()), piece)
         try:
@@ -332,7 +332,7 @@ def request_body(
 
 
 def _message(text: str) -> str:
-    """Returns what vLLM says in a refusal; the whole text where it says it otherwise."""
+    """Returns vLLM's message of a refusal; the whole text where the text has another form."""
     try:
         return str(json.loads(text)["error"]["message"])
     except (ValueError, KeyError, TypeError, RecursionError):
@@ -340,7 +340,7 @@ def _message(text: str) -> str:
 
 
 async def _start(reply: Any) -> bytes:
-    """Returns the first bytes of a reply, enough for a message."""
+    """Returns the first bytes of a reply, enough for an error message."""
     content = b""
     async for chunk in reply.aiter_bytes():
         content += chunk

@@ -156,7 +156,9 @@ def last_error(log: str) -> str:
 
 
 def _same_device() -> dict[str, str]:
-    """Returns the variable by which a server sees the GPU of this process alone; nothing where it uses none."""
+    """Returns the environment variable that shows the server only this process's GPU; empty where the process uses
+    none.
+    """
     if not torch.cuda.is_initialized():
         return {}
     place = torch.cuda.current_device()

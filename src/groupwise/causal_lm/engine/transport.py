@@ -74,7 +74,9 @@ def scratch_folder(kind: str, model: Any, parent: Path | None = None) -> Scratch
 
 
 def _is_left(path: Path) -> bool:
-    """Tests that nobody holds a folder. One of a minute ago may be about to be locked."""
+    """Tests that no process holds a folder. A folder younger than a minute counts as held, since its maker may be about
+    to lock it.
+    """
     descriptor = os.open(path, os.O_RDONLY)
     try:
         return time.time() - path.stat().st_mtime > 60 and file_lock.take(descriptor)
@@ -296,8 +298,8 @@ def without_adapter(model: Any) -> Any:
 
 
 def _name_head(model: Any, weights: Path) -> None:
-    """Adds the head to the weights where it is tied to the embedding: vLLM on a CPU keeps a packed copy of such a head,
-    and reads it again only under its own name.
+    """Adds the head to the weights where it is tied to the embedding. vLLM on a CPU keeps a packed copy of such a head,
+    and reads it again only under the head's own name.
     """
     base = base_of(model)
     head = base.get_output_embeddings()

@@ -197,9 +197,9 @@ class Vllm(Engine):
         return converse(complete, self.backbone, batch, rescores=not self.needs_rescoring)
 
     def _is_far(self, batch: GroupBatch, completions: Completions) -> bool:
-        """Tests whether the sampled log-probs are further from the rescored ones than rounding takes them; of a model
-        in shards those of a few members, by the process that has the weights. Where the two are not of one
-        distribution, the servers prove their weights once more.
+        """Tests whether the sampled log-probs differ from the rescored ones by more than rounding. With a sharded
+        model, the process that has the weights tests a few members. If the two distributions differ, the servers have
+        to prove their weights again.
         """
         if batch.settings.greedy or batch.settings.truncates:
             return not _run(self._with_client(self._fleet.prove_again))
@@ -223,7 +223,7 @@ class Vllm(Engine):
             raise EngineError(_OTHER_WEIGHTS)
 
     async def _with_client(self, work: Callable[[Any], Coroutine[Any, Any, _T]]) -> _T:
-        """Runs requests to the servers in an event loop of their own."""
+        """Runs requests to the servers in a separate event loop."""
         import httpx
 
         self._fleet.begin_batch()
@@ -251,7 +251,7 @@ class Vllm(Engine):
                 task.cancel()
 
     async def _complete(self, client: Any, request: Request, settings: SamplingConfig) -> Turn:
-        """Asks until the completion ends; what a server that broke off has sampled stays, and the rest is asked for."""
+        """Asks until the completion ends. The tokens of a server that broke off are kept, and the rest is asked for."""
         tokens: list[int] = []
         log_prob: list[float] = []
         clock = asyncio.get_running_loop().time
@@ -298,7 +298,9 @@ class Vllm(Engine):
                 await asyncio.sleep(0.1)
 
     def _end_of(self, tokens: Sequence[int], settings: SamplingConfig) -> int | None:
-        """Returns the number of tokens after which an end token or a stop text ends the turn, where one does."""
+        """Returns the number of tokens after which an end token or a stop text ends the turn; None where the turn goes
+        on.
+        """
         if settings.stop not in self._stops:
             vocabulary = self.backbone.head.out_features
             self._stops[settings.stop] = Stops(
@@ -342,7 +344,7 @@ def checksum(model: torch.nn.Module) -> tuple[int, ...]:
 
 
 def _run(work: Coroutine[Any, Any, _T]) -> _T:
-    """Waits for a coroutine; in another thread where this one already runs a loop, as in a notebook."""
+    """Waits for a coroutine, in another thread if this one already runs a loop, as in a notebook."""
     try:
         asyncio.get_running_loop()
     except RuntimeError:

@@ -167,9 +167,9 @@ class Chat:
         return after if mark else ""
 
     def _written_end(self, after: str, ends: Sequence[int]) -> str:
-        """Returns the end of a turn at the start of what follows it, with the white space before it; empty where none
-        is there. A model may end its turns with another token than the tokenizer's eos_token (Gemma's
-        <end_of_turn>, Phi-3's <|end|>).
+        """Returns the text that ends a turn, found at the start of the text after it, including the white space before
+        it; empty where there is none. A model may end its turns with another token than the tokenizer's eos_token
+        (Gemma's <end_of_turn>, Phi-3's <|end|>).
         """
         space = after[: len(after) - len(after.lstrip())]
         for end in ends:
@@ -430,8 +430,8 @@ class Conversations:
                 self._record_turn(member, turn, texts, {"role": "assistant", "content": texts[0]})
 
     def _texts(self, turn: Sequence[int]) -> tuple[str, str]:
-        """Returns the text of a turn, and the one that the environment reads: without the token that ended it, with the
-        marks that the tokenizer calls special where it reads those.
+        """Returns the text of a turn without the token that ended it, and the text that the environment reads. The
+        latter has the marks of special tokens if the environment reads those.
         """
         (text,) = written_texts(self.chat.tokenizer, [turn], self.eos)
         said = turn[:-1] if turn[-1] in self.eos else turn
@@ -443,7 +443,7 @@ class Conversations:
         self._parsed[member].append(self._read(member, turn, texts, written))
 
     def _ends_in_thought(self, member: int, turn: str) -> bool:
-        """Returns whether a turn leaves a thought open that it began, or that the chat template began before it."""
+        """Returns whether a turn leaves a thought open, which the turn or the chat template began."""
         opened = THOUGHT_OPENS * self._begins_in_thought(member)
         _, mark, thought = (opened + turn).rpartition(THOUGHT_OPENS)
         return bool(mark) and THOUGHT_CLOSES not in thought
@@ -454,8 +454,8 @@ class Conversations:
         return before.rstrip().endswith(THOUGHT_OPENS)
 
     def _read(self, member: int, turn: Sequence[int], texts: tuple[str, str], written: Message) -> Message:
-        """Returns a turn as the response template reads it, with the calls that were made, or thoughts apart from it
-        where calls are between marks; as it was written, where neither is so or the prompt is not a chat.
+        """Returns a turn as the response template reads it: with its calls, or with its thoughts separated if calls are
+        marked. Returns it as it was written if there are neither, or if the prompt is not a chat.
         """
         tokenizer, (text, marked) = self.chat.tokenizer, texts
         if isinstance(self.columns[member]["prompt"], str):

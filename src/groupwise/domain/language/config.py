@@ -237,8 +237,8 @@ class DataConfig(Config):
     @field_validator("prompt_template")
     @classmethod
     def _short(cls, template: str | None) -> str | None:
-        """Refuses wide fields: `{prompt:>100000000}` would make every prompt 100 MB long. Fields may be padded and
-        rounded.
+        """Refuses wide fields: `{prompt:>100000000}` would make every prompt 100 MB long. Padding and rounding are
+        allowed.
         """
         try:
             fields = list(string.Formatter().parse(template or ""))
@@ -598,7 +598,7 @@ _HELD_OUT = 256
 
 
 def _can_answer(environment: EnvironmentConfig | None) -> bool:
-    """Returns whether an environment can answer the model on a typed text, in a process that holds no objects."""
+    """Returns whether an environment works on a typed text, in a process that holds no objects of a program."""
     return (
         environment is not None
         and environment.answers_any_prompt
@@ -607,7 +607,7 @@ def _can_answer(environment: EnvironmentConfig | None) -> bool:
 
 
 def _rows(data: RowsObject | str | None, eval_data: EvaluationObjects) -> dict[str, Any]:
-    """Returns the table of the data for rows that a program holds or for files."""
+    """Returns the data table for rows that a program holds or for files."""
     if data is None:
         if eval_data is not None:
             raise ConfigError(

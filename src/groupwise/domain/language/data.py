@@ -153,7 +153,7 @@ def _distinct_rows(data: DataConfig, num: int) -> list[Row]:
 
 
 class _Template(string.Formatter):
-    """`str.format` that writes nothing for a null, or for the NaN that some tables hold in an empty cell."""
+    """Formats like `str.format`, but writes nothing for a null, or for the NaN of an empty cell."""
 
     def convert_field(self, value: Any, conversion: Any) -> Any:
         value = _without_nulls(value)
@@ -185,8 +185,8 @@ def _row_text(row: Mapping[str, Any]) -> str:
 
 
 def _rows_with_prompts(rows: Sequence[Row], data: DataConfig) -> list[Row]:
-    """Adds its `prompt` to every row, its `answer` where a column is named for it, and None for the columns that only
-    other rows have.
+    """Adds three things to every row: its `prompt`, its `answer` where a column is named for it, and None for columns
+    that only other rows have.
     """
     prompted_rows = []
     row_map = None if data.map is None else user_callable(data.map, "data.map", write="a function of a row")
@@ -304,7 +304,7 @@ def _prompt(row: Row, source: Source) -> Prompt:
 
 
 def _prompts(rows: Sequence[Row], source: Source) -> tuple[Prompt, ...]:
-    """Makes prompts of rows; a repeated prompt (a data set may ask twice) gets another key."""
+    """Makes prompts of rows. A prompt that occurs several times in the data gets a different key each time."""
     counts: dict[str, int] = {}
     prompts = []
     for row in rows:

@@ -516,7 +516,7 @@ class LanguageDomain(Domain):
     def _write(
         self, prompts: Sequence[Prompt], num_samples: int, streams: Streams, peers: Peers | None, *, greedy: bool
     ) -> evaluate_module.Written:
-        """Writes completions of all prompts, each process those of its share."""
+        """Writes completions for the prompts; each process writes those of its share."""
         shares = in_shares(prompts, peers, lambda part: self._write_share(part, num_samples, streams, greedy=greedy))
         return evaluate_module.Written(
             prompts,
@@ -569,10 +569,10 @@ class LanguageDomain(Domain):
 
 
 def _mode(set_name: str, kind: str) -> str:
-    """Names what an evaluation measures: `greedy` or `sampled`, after the name of the set where it has one."""
+    """Names an evaluation: `greedy` or `sampled`, after the name of the set if it has one."""
     return f"{set_name}/{kind}" if set_name else kind
 
 
 def _identities(prompts: Sequence[Prompt]) -> frozenset[str]:
-    """Collects the prompts' keys without the number that tells repeated prompts apart."""
+    """Collects the prompts' keys without the number that distinguishes repeated prompts."""
     return frozenset(prompt.key.partition("-")[0] for prompt in prompts)

@@ -160,7 +160,7 @@ class LocalPolicy(Policy):
         return self if engine == self._engine_config else LocalPolicy(self._loaded, engine, self.learner)
 
     def _shard(self, mesh: DeviceMesh) -> nn.Module:
-        """Returns a copy of the model in shards, through which every policy of this model scores from then on."""
+        """Returns a sharded copy of the model. All policies of this model score with the copy from then on."""
         self.backbone.shards = ShardedLM(self.backbone, mesh)
         return self.backbone.shards.model
 

@@ -106,7 +106,7 @@ def _llama(text: str) -> tuple[str, list[ToolCall]]:
 
 
 def _calls_in(text: str, key: str) -> list[ToolCall]:
-    """Reads JSON objects, alone, in a list, or divided by `;`."""
+    """Reads JSON objects: a single one, a list, or several divided by `;`."""
     if len(text) > _MOST_CHARACTERS:
         return [ToolCall(problem=f"the call is longer than {_MOST_CHARACTERS} characters")]
     decoder = json.JSONDecoder(parse_constant=_no_constant)

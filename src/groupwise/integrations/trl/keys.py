@@ -139,7 +139,7 @@ def contradictions(args: GRPOConfig, objective: Objective) -> Iterator[str]:
 
 
 def _settings(objective: Objective, paths: Sequence[str]) -> dict[str, Any]:
-    """Returns those settings of an objective that it has; TRL calls `clip` what has a second bound too."""
+    """Returns the settings of an objective at these paths; `dual_clip` becomes `clip`, TRL's name for both."""
     found: dict[str, Any] = {}
     for path in paths:
         value: Any = objective
@@ -352,7 +352,7 @@ def ignored_fields(args: GRPOConfig) -> dict[str, str]:
 
 
 def _changed(args: GRPOConfig) -> Iterator[tuple[str, object, object]]:
-    """Yields name, value and default of every field that is not at its default and that nothing here reads."""
+    """Yields name, value and default of every field that differs from its default and that nothing here reads."""
     for config_field in fields(args):
         name, value = config_field.name, getattr(args, config_field.name)
         if name in MAPPED or name in DECIDED or name in REFUSED or name in _SAYS_NOTHING:

@@ -158,7 +158,9 @@ class GRPOTrainer(TRLTrainer):
     # Rollouts
 
     def _tokenize_prompts(self, prompts: list[Any]) -> tuple[list[list[int]], Any, dict[str, Any]]:
-        """Encodes prompts as our domains do; those with pictures, or with tools of environments, as TRL does."""
+        """Encodes prompts as the domains of this package do. TRL encodes prompts with pictures or with tools of
+        environments.
+        """
         is_chat, tokenizer = not isinstance(prompts[0], str), self.processing_class
         if self._is_vlm or self.environment_factories is not None:
             chats = [without_nulls(prompt) for prompt in prompts] if is_chat else []
@@ -175,7 +177,7 @@ class GRPOTrainer(TRLTrainer):
         return self._rewards
 
     def _with_special_tags(self, completions: Sequence[Any], ids: list[list[int]]) -> list[Any]:
-        """Returns completions with the special tags that were written, which TRL cuts out of those that it decodes."""
+        """Returns completions with their special tags. TRL removes the tags when it decodes."""
         cut = self._tokenizer.batch_decode(ids, skip_special_tokens=True)
         texts = written_texts(self._tokenizer, ids, end_ids(self.accelerator.unwrap_model(self.model), self._tokenizer))
         written: list[Any] = []
@@ -266,7 +268,7 @@ class GRPOTrainer(TRLTrainer):
             self.entropy_coef = abs(self.objective_state.entropy)
 
     def _entropy_metrics(self, metrics: Mapping[str, float], window: Window, mode: str) -> dict[str, float]:
-        """Returns TRL's own names beside an entropy bonus: the loss without the bonus, and the coefficient."""
+        """Returns the metrics that TRL logs for an entropy bonus: the loss without the bonus, and the coefficient."""
         if not self.objective.entropy.may_be_positive():
             return {}
         policy_loss = window.plan.policy_weight * metrics.get("loss_pg", 0.0) + metrics.get("loss_kl", 0.0)
@@ -401,7 +403,7 @@ class GRPOTrainer(TRLTrainer):
 
 
 class _Recording:
-    """A model whose outputs TRL's forward reads; it keeps the field `log_sum_sq_probs`, which that forward drops."""
+    """Wraps a model for TRL's forward pass, and keeps the field `log_sum_sq_probs`, which that pass drops."""
 
     def __init__(self, model: Any) -> None:
         self.model, self.log_sum_sq_probs = model, []

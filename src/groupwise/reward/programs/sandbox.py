@@ -145,7 +145,9 @@ async def _limit_that_ended(process: subprocess.Popen[bytes], limits: Limits, gr
 
 
 async def _ends_within(seconds: float, process: subprocess.Popen[bytes]) -> bool:
-    """Waits for the end of a process. Linux before 5.3 has no pidfd; there the end is noticed when the time is over."""
+    """Waits for the end of a process. Linux before 5.3 has no pidfd, so there the end is noticed only when the time is
+    over.
+    """
     loop, ended = asyncio.get_running_loop(), asyncio.Event()
     with contextlib.ExitStack() as stack:
         with contextlib.suppress(OSError):

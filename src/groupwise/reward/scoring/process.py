@@ -128,8 +128,8 @@ class ProcessReward:
 
 
 def _package_folders() -> list[str]:
-    """Returns the folders of this package and of installed ones, and no other folder from which this process imports:
-    it may hold anything.
+    """Returns the folders of this package and of installed packages. Other folders of the import path are left out,
+    because they may hold anything.
     """
     own = os.path.dirname(os.path.dirname(os.path.abspath(sys.modules["groupwise"].__file__ or "")))
     return [path for path in sys.path if path == own or path.endswith("-packages")]

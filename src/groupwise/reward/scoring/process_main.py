@@ -144,7 +144,7 @@ class MemberScorer:
         return [*slow, *waiting]
 
     def _reply(self, answer: bytes) -> dict[str, Any]:
-        """Decodes the answer for a member; an empty answer means that the fork has ended."""
+        """Decodes the answer for a member. If the fork has ended, the answer is empty."""
         reply = json.loads(answer) if answer else {"large": "its process ended"}
         if "large" not in reply:
             return reply
@@ -173,7 +173,7 @@ class MemberScorer:
             os.waitpid(process, 0)
 
     def _confine(self) -> None:
-        """Takes input, terminal output and files from this process, and limits its memory."""
+        """Closes this process's input, terminal output and files, and limits its memory."""
         import resource
 
         null_device = os.open(os.devnull, os.O_RDWR)

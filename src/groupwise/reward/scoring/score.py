@@ -127,7 +127,7 @@ def _opened(name: str, reward: Reward | RewardFunction) -> RewardFunction:
 
 
 def _check_fields(name: str, returned: Any, follows: bool, num_members: int) -> None:
-    """Refuses fields that a reward that remembers could not follow."""
+    """Refuses fields of another length than the members, or none where the reward has a memory that follows them."""
     if follows and not isinstance(returned, Parted):
         raise RewardError(
             f"reward {name!r} has follow, which is given the fields of what it returns, and returned a"
@@ -144,7 +144,7 @@ def _check_fields(name: str, returned: Any, follows: bool, num_members: int) -> 
 
 
 def _form(name: str, reward: Any) -> CompletionForm | None:
-    """Returns the form in which a reward asks for completions; None leaves it to the prompts."""
+    """Returns the form of completions that a reward asks for; None means the form of the prompts."""
     form = reward.completion_form if isinstance(reward, Reward) else getattr(reward, "completions", None)
     if form is not None and form not in ("text", "messages"):
         raise RewardError(
@@ -363,7 +363,7 @@ class Rewards:
         return metrics
 
     def _asked(self, name: str, method: str, *arguments: Any) -> Any:
-        """Calls a method of a reward's memory; an error names the reward and the line."""
+        """Calls a method of a reward's memory; an error names the reward and the line of its code."""
         try:
             return getattr(self._rewards[name].function, method)(*arguments)
         except Exception as error:

@@ -151,7 +151,7 @@ def whole_number(text: str) -> Fraction | None:
 
 
 def _joined(text: str) -> str:
-    """Returns the plain text with signs that stand apart, or are words, at their numbers."""
+    """Returns the plain text in which signs that are separate, or written as words, are joined to their numbers."""
     return _SIGN_APART.sub(" -", plain(text))
 
 
@@ -170,7 +170,7 @@ def _value(match: re.Match[str]) -> Fraction | None:
 
 
 def _fraction(digits: str) -> Fraction:
-    """Reads digits with commas, a sign and an exponent; refuses what would be a number of thousands of digits."""
+    """Reads digits with commas, a sign and an exponent; refuses numbers of thousands of digits."""
     _, _, exponent = digits.lower().partition("e")
     if len(digits) > _MAX_DIGITS or (exponent and abs(int(exponent)) > _MAX_DIGITS):
         raise ValueError("too long")

@@ -115,7 +115,9 @@ def _gold(expected: str) -> list[Any]:
 
 
 def _answer(text: str) -> list[Any]:
-    """Reads the last box of an answer, or all of it where it has none; empty where it holds no mathematics."""
+    """Returns the content of the last box of an answer, or the whole answer if it has no box; empty if it holds no
+    mathematics.
+    """
     boxed, text = _last_box(text)
     number = whole_number(text)
     if number is None and not boxed and _MARK.search(text) is None:
@@ -126,7 +128,7 @@ def _answer(text: str) -> list[Any]:
 
 
 def _last_box(text: str) -> tuple[bool, str]:
-    """Returns whether a text has a box, and what is in its last one: nothing of a box that was cut off."""
+    """Returns whether a text has a box, and the content of the last one, which is empty if the box was cut off."""
     _, box, inside = text.rpartition(_BOX)
     depth = 1
     for place, character in enumerate(inside if box else ""):

@@ -185,8 +185,8 @@ def _of_none(scorer: Scorer, entry: dict[str, Any]) -> float:
 
 
 def _takes_expected(scorer: Scorer, entry: dict[str, Any]) -> bool:
-    """Returns True where the scorer accepts the expected answer: an error on another answer is then due to that answer,
-    not to the data.
+    """Returns whether the scorer accepts the expected answer. If it does, an error on another answer is due to that
+    answer, not to the data.
     """
     try:
         scorer(str(entry["answer"]), entry)

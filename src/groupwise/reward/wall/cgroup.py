@@ -131,7 +131,7 @@ def _forget_abandoned(parent: str) -> None:
 
 
 def _removed(folder: str) -> bool:
-    """Removes a folder and returns True where the folder no longer exists; a group with a living process stays."""
+    """Removes a folder; returns whether it is gone. A group with a living process stays."""
     with contextlib.suppress(OSError):
         os.rmdir(folder)
     return not os.path.exists(folder)

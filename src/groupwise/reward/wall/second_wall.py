@@ -105,7 +105,9 @@ def _become(request: dict[str, Any], folder: str) -> None:
 
 
 def _watch(program: int, folder: str, disk_mb: float) -> str:
-    """Waits until the program ends, is to end, or has written too much. Returns "disk" or an empty string."""
+    """Waits until the program ends, has to end, or has written too much. Returns "disk" in the last case, else an empty
+    string.
+    """
     while os.waitid(os.P_PID, program, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
         heard = signal.sigtimedwait(_AWAITED, _LOOK)
         if heard is not None and heard.si_signo != signal.SIGCHLD:
@@ -150,7 +152,7 @@ def _unlinked_bytes(device: int) -> int:
 
 
 def _end_all(program: int) -> int:
-    """Ends all descendants. Returns the exit status of the program, as a shell has it."""
+    """Ends all descendants. Returns the program's exit status in a shell's notation."""
     until, status = time.monotonic() + _SECONDS_TO_END, 128 + signal.SIGKILL
     with contextlib.suppress(ChildProcessError):
         while time.monotonic() < until:

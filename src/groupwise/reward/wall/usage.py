@@ -56,6 +56,6 @@ def used(root: int, num_processes: int) -> tuple[int, float, float]:
 
 
 def _kilobytes(number: int) -> int:
-    """Returns the memory of a process without mapped files; of what it shares with others, its share."""
+    """Returns the memory of a process without mapped files; shared memory counts by its share."""
     with open(f"/proc/{number}/smaps_rollup", "rb") as file:
         return sum(int(line.split()[1]) for line in file if line.startswith((b"Pss_Anon", b"Pss_Shmem")))

@@ -121,7 +121,7 @@ def restore_newest(store: CheckpointStore, folder: RunFolder, state: TrainState,
 
 
 def _cut_back(folder: RunFolder, length: int, step: int) -> list[str]:
-    """Cuts the rows back to those of a checkpoint; returns a sentence where rows of the checkpoint are lost."""
+    """Cuts the files back to the rows of a checkpoint; returns a sentence if rows of the checkpoint are lost."""
     if not MetricsFile(folder.metrics).cut_back(length):
         return []
     last_step = [row["step"] for row in read_metrics(folder.metrics)][-1:]
@@ -244,7 +244,7 @@ def resume(job: Job, path: Path | str) -> Result:
 
 
 def _ended(job: Job, folder: RunFolder) -> Result:
-    """Returns the outcome of a run that has ended before; removes files that a kill after its summary left behind."""
+    """Returns the outcome of a run that has already ended, and removes files that a kill after its summary left."""
     store = CheckpointStore(folder.checkpoints, job.checkpoint)
     with locked(folder):
         _tidy(folder, store)
@@ -259,8 +259,8 @@ def _ended(job: Job, folder: RunFolder) -> Result:
 
 
 def _tidy(folder: RunFolder, store: CheckpointStore) -> None:
-    """Removes from an ended run's folder the start of its controls, the remains of unfinished writes, and checkpoints
-    that a kill right after the newest one left.
+    """Cleans the folder of an ended run. This removes the starting state of its controls, the remains of unfinished
+    writes, and older checkpoints that a kill left.
     """
     store.prune()
     start = folder.checkpoints / START
@@ -336,8 +336,8 @@ def _on_process(job: Job, folder: RunFolder) -> Iterator[_Process]:
 
 @contextmanager
 def _opened(job: Job, process: _Process, *, resumed: bool) -> Iterator[tuple[Session, Job, TrainState, Domains]]:
-    """Builds the domains and the state, restores what a run that continues had saved, and opens its trackers. At an
-    error the run says from where it can go on.
+    """Builds the domains and the state, restores what a continued run has saved, and opens the trackers. If an error
+    occurs, the run reports from which step it can be continued.
     """
     folder, world, store = process.folder, process.world, process.store
     # The first process alone writes the folder. What it found there counts for all: another process may have looked
@@ -384,7 +384,7 @@ def _opened(job: Job, process: _Process, *, resumed: bool) -> Iterator[tuple[Ses
 
 @contextmanager
 def _reporting_resume_step(session: Session, job: Job, state: TrainState) -> Iterator[None]:
-    """Reports at an error, or at a second interrupt, from which step the run continues."""
+    """If an error or a second interrupt occurs, reports the step from which the run can be continued."""
     assert session.store is not None
     try:
         yield

@@ -437,8 +437,8 @@ def save(session: Session, state: TrainState, *, best: bool = False) -> None:
 
 
 def _report_step(session: Session, step: Step, collected: Collected | None, updates: Updates) -> None:
-    """Reports what happened in a step (of events in the computation of rewards the first of each kind, from any
-    process), and writes its rollouts.
+    """Reports the events of a step and writes its rollouts. Of events in the computation of rewards, the first of each
+    kind is reported, from any process.
     """
     progress, number, every = step.state.progress, step.state.progress.step + 1, session.track.rollouts_every
     for remark in [*(collected.remarks if collected is not None else []), *updates.remarks]:
@@ -472,8 +472,8 @@ def _evaluation_events(session: Session, step: int, evaluation: Evaluation) -> d
 
 
 def _count_events(events: Sequence[RewardEvent]) -> dict[tuple[str, str], tuple[int, str, bool]]:
-    """Counts events: (reward, event) -> number of members, the detail of the first event, and whether the members have
-    a value all the same.
+    """Counts events: (reward, event) -> number of members, the detail of the first event, and whether the members still
+    have a value.
     """
     counts: dict[tuple[str, str], tuple[int, str, bool]] = {}
     for event in events:

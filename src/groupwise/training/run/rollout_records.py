@@ -105,7 +105,7 @@ def decision_fields(objective: Objective, collected: Collected, updates: Updates
 
 
 def _is_computable(objective: Objective, acted: Acted, score_norm: Tensor | None) -> bool:
-    """Returns whether every link of the credit can be computed from what sampling recorded of some members."""
+    """Returns whether every link of the credit can be computed from the fields that sampling recorded."""
     recorded = {"score_norm": score_norm}
     return all(
         link.scope != "batch" and all(recorded.get(name, getattr(acted, name, None)) is not None for name in link.reads)

@@ -237,15 +237,15 @@ def accept_configuration(folder: RunFolder) -> None:
 
 
 def _configuration_digest(folder: RunFolder) -> str:
-    """Returns the hash of the text of `config.json`. The configuration read from it would contain today's defaults as
-    well.
+    """Returns the hash of the text of `config.json`. The text is hashed because a configuration that is read from it
+    also contains today's defaults.
     """
     text = json.dumps(read_json(folder.config), sort_keys=True)
     return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
 
 
 def _changed(previous: Mapping[str, Any], entry: Mapping[str, Any]) -> list[str]:
-    """Returns the differences between two starts that decide how numbers are rounded, as `name before -> now`."""
+    """Returns the differences between two starts that affect rounding, as `name before -> now`."""
     # An entry of an older version may lack keys; an absent key is not a difference.
     recorded_keys = [key for key in _EXACT if key in previous]
     old, new = (

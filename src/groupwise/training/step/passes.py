@@ -186,8 +186,8 @@ def retrying(
 
 
 def _halve_members(step: Step) -> str:
-    """Takes half of the members of a pass from now on, where their number is measured; returns a sentence on both
-    numbers, empty where there is nothing to halve.
+    """Halves the number of members in a pass from now on, if that number is measured. Returns a sentence with both
+    numbers; empty where nothing can be halved.
     """
     size = step.members_at_once
     if not step.measures_pass_size or size is None or size == 1:
@@ -197,8 +197,8 @@ def _halve_members(step: Step) -> str:
 
 
 def _measure(step: Step, samples: Samples, lengths: Tensor, requires: frozenset[str]) -> tuple[float, float, float]:
-    """Returns the bytes of a pass of the longest member, of each further member, and those available beside what the
-    optimiser will still take.
+    """Returns three sizes in bytes: a pass of the longest member, each further member, and the memory that remains
+    after the optimiser's moments.
     """
     state, device = step.state, samples.mask.device
     order = _one_member_a_group_first(torch.argsort(lengths, descending=True, stable=True), samples.group)
@@ -222,7 +222,7 @@ def _measure(step: Step, samples: Samples, lengths: Tensor, requires: frozenset[
                 raise
             raise ConfigError(_advice(step, 1)) from error
         if step.sharded:
-            # Memory that ran out in this pass would end the run, and no pass takes more than its members one by one.
+            # Running out of memory here would end the run, so the pass takes only members that fit if all are as long.
             fitting = int(SHARE * available // max(1, single_bytes))
             num_several = min(step.world.gather(max(1, min(num_several, fitting))))
         several_bytes = _several_bytes(lambda: run(num_several), device, step) if num_several > 1 else None
@@ -245,8 +245,8 @@ def _several_bytes(run: Callable[[], None], device: torch.device, step: Step) ->
 
 
 def _one_member_a_group_first(order: Tensor, group: Tensor) -> Tensor:
-    """Orders the members so that one of every group comes first. Members of one group share their prompt, whose memory
-    would otherwise be counted once for all measured members.
+    """Orders the members so that one of every group comes first. Members of a group share their prompt: with several of
+    one group, the measurement would count the prompt's memory only once.
     """
     seen_groups: set[int] = set()
     first_members: list[int] = []

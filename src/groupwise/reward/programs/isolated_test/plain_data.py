@@ -61,9 +61,7 @@ _ARRAY_KINDS = "?biufcSU"
 
 
 def _is(kind: type, module: str | None) -> bool:
-    """Returns True where a class is the class of its name in a module. It is not where the module has not been
-    imported.
-    """
+    """Returns whether a class is the class of its name in a module; False where the module has not been imported."""
     return module is not None and getattr(sys.modules.get(module), kind.__name__, None) is kind
 
 
@@ -108,8 +106,8 @@ def encode(value: Any, fallback: Callable[[Any], list[Any]]) -> Any:
 
 
 def _is_json(values: list[Any]) -> bool:
-    """Returns True where JSON has all elements as they are. The test runs without a Python loop over the elements,
-    because lists of a million elements are common.
+    """Returns whether JSON can hold all elements without a conversion. The test runs without a Python loop over the
+    elements, because lists of a million elements are common.
     """
     kinds = set(map(type, values))
     if kinds == {int}:

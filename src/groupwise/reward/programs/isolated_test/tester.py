@@ -78,8 +78,8 @@ class Remote:
 
 
 def _attribute(owner: Any, name: str) -> Any:
-    """Reads an attribute. A method of an object that the test did not make could answer for the program, so that it
-    comes as an object that cannot be called.
+    """Reads an attribute. A method of an object that the test did not make could answer for the program, so it is
+    returned as an object that cannot be called.
     """
     value = owner._tester.ask("getattr", owner, name)
     if not isinstance(value, RemoteCall):
