@@ -199,7 +199,9 @@ class LowLight(_SameSize):
 
 
 _LARGEST = 32.0
-"""No noise reaches it on a scale of 0 to 1, and nearly every image of 0 to 255 does."""
+"""Images with larger values are taken to be on a scale of 0 to 255. Noise does not lift an image of 0 to 1 this far,
+and nearly every image of 0 to 255 is above it.
+"""
 
 
 @final
@@ -232,7 +234,7 @@ class CallableDegradation(Config):
             degraded = np.asarray(degrade(image.copy(), random, **self.arguments), dtype="float32")
         except ConfigError:
             raise
-        except Exception as error:  # a stranger's function may fail in any way
+        except Exception as error:  # a user's function may fail in any way
             raise ConfigError(Problem(place, f"the function failed: {why_failed(error)}")) from error
         shape = (len(image), image.shape[1] // self.factor, image.shape[2] // self.factor)
         if degraded.shape != shape:

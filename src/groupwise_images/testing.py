@@ -98,7 +98,7 @@ _ADAPTER = "adapter"
 _CPU = torch.device("cpu")
 
 _IMAGE_GUIDANCE = 1.5
-"""Beside 1, which is without."""
+"""The image guidance that is tested in addition to 1, which means none."""
 
 
 @final
@@ -207,7 +207,7 @@ def check_pipeline(
                 Pretrained, {"path": str(folder), "size": size, "dtype": "float32", "pipeline": object_path(_ADAPTER)}
             )
             denoiser = _open(model)
-        # An author's code may fail in any way, so that the message names the call that failed.
+        # A user's code may fail in any way, so that the message names the call that failed.
         except Exception as error:
             raise BrokenLaws([f"open: {_reason(error)}"], adapter.__name__, GUIDE) from error
         if denoiser.condition_shape is not None:

@@ -152,7 +152,7 @@ class Sequenced:
 _T = TypeVar("_T")
 _HEALTH_SECONDS = 10.0
 _MISSED_CHECKS = 3
-"""A call is given up after that many health checks in a row to which the server gave no answer."""
+"""A call is given up after this many health checks in a row without an answer from the server."""
 
 _FULL = "Maximum number of LoRA adapters"
 _RETRY_SECONDS = 5.0

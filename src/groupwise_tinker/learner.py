@@ -56,7 +56,7 @@ _TOLERANCE = 0.1
 _EPS = 1e6
 _RESPONSE_NATS = 0.03
 _TINY_NORM = 1e-12
-"""A norm far below that of any gradient: a step that is clipped to it changes nothing."""
+"""A norm far below that of any gradient: clipping to it turns a step into no change."""
 
 
 def factors(reduction: Reduction, counts: Sequence[int]) -> list[float]:

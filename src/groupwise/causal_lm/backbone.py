@@ -102,7 +102,7 @@ class Backbone:
         parameters = inspect.signature(type(body).forward).parameters
         self._positions = "position_ids" in parameters
         self.max_positions: int | None = getattr(inner.config, "max_position_embeddings", None)
-        """Longest sequence the model has positions for, where it says so."""
+        """The longest sequence that the model has positions for; None where its configuration states none."""
         layers = DynamicCache(config=self.config).layers
         self.keeps_every_token = bool(layers) and all(type(layer) is DynamicLayer for layer in layers)
         """True where every layer is full attention: its cache keeps the keys and values of all tokens."""
@@ -113,9 +113,11 @@ class Backbone:
         self.sharded = False
         """True where the weights are sharded, so that only whole layers can be called."""
         self.shards: ShardedLM | None = None
-        """The copy of this model in shards that is trained in place of it, where there is one."""
+        """The sharded copy of this model that is trained in its place, where there is one."""
         self.packs: bool | None = None
-        """True where `groupwise.causal_lm.scoring` gives this model's own numbers; None before the first trial."""
+        """True where the packed passes of `groupwise.causal_lm.scoring` give this model's own numbers; None before the
+        first trial.
+        """
 
     @property
     def device(self) -> torch.device:

@@ -181,7 +181,7 @@ _OF_THE_RUN = {
     "--uds": "leave it out",
     "--served-model-name": "write domain.engine.model",
 }
-"""Arguments of a started server by which it would answer elsewhere, and what to write."""
+"""Arguments of a started server that would move it to another address, and what to write instead."""
 
 
 @final

@@ -24,7 +24,9 @@ from groupwise.causal_lm.scoring import can_pack
 from groupwise.config import ConfigError
 
 _LEAST_SAVED = 256
-"""Prompt tokens that a common beginning has to save: a second pass costs a small model as much as many tokens."""
+"""The least number of prompt tokens that a common beginning must save. A second pass costs a small model as much as
+many tokens.
+"""
 
 
 class Decoder(Protocol):

@@ -20,13 +20,13 @@ _NUMBERS = (
     *("low", "high", "positive", "negative", "sigma", "eps_pos", "eps_neg", "tau_pos", "tau_neg"),
     *("threshold", "share", "maximum", "value", "beta"),
 )
-"""Keys whose values the list shows beside the kind of a slot."""
+"""Keys whose values the list shows after the kind of a slot."""
 _PLAIN = {"all", "identity", "uniform", "none", "0", "-"}
 """The kinds of slots that have no effect; the list leaves them out."""
 _WIDTH = 120
-"""The most columns of a text."""
+"""The width of a text, in columns."""
 _AUTHORS = 6
-"""Authors named for people; the citation names all."""
+"""The number of authors that are named in a listing; the citation names all."""
 
 
 def methods(

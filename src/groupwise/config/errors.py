@@ -33,7 +33,7 @@ _WALL = 12
 """With more allowed names than this, the suggestion is printed before the list."""
 
 _MOST_OF_A_PATH, _MOST_OF_A_MESSAGE = 300, 2000
-"""The most characters of a message: a key or a value of megabytes is cut."""
+"""The most characters of a path and of a message. A key or a value of megabytes is cut."""
 
 
 def _cut(text: str, most: int) -> str:
@@ -148,7 +148,7 @@ Parallel = Annotated[int, Field(ge=1, le=1024)]
 """The number of simultaneous threads or requests."""
 
 Mebibytes = Annotated[int, Field(ge=64, le=2**30)]
-"""The memory that a program may take: no Python runs in less, and no machine has more."""
+"""The memory that a program may take: Python does not run in less, and no machine has more."""
 
 Seed = Annotated[int, Field(ge=0, lt=2**63)]
 """The seed of random draws."""

@@ -1,4 +1,4 @@
-"""A stranger's code in the place of a shipped kind: `kind = "callable"`, `path`, and what it is configured by."""
+"""A user's code in the place of a shipped kind: `kind = "callable"`, `path`, and what it is configured by."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from groupwise.processes import is_out_of_memory
 # Loading, checking and calling the functions and classes that a configuration names.
 
 _MOST = 12
-"""Names that an error lists."""
+"""The most names that an error lists."""
 
 
 def user_object(path: ImportPath, key: str = "path", *, group: str = "") -> Any:
@@ -98,7 +98,7 @@ def user_class(path: ImportPath, base: type[Any] | None = None, key: str = "path
 
 
 def check_class(loaded: Any, base: type[Any], place: str, *, name: str = "") -> type[Any]:
-    """Checks that a stranger's class extends a base and has all that the base leaves to it.
+    """Checks that a user's class extends a base and has all that the base leaves to it.
 
     Args:
         loaded: what an import path or an entry point names.
@@ -132,7 +132,7 @@ def check_class(loaded: Any, base: type[Any], place: str, *, name: str = "") -> 
 
 
 def check_arguments(function: Callable[..., Any], arguments: Mapping[str, Any], place: str, *, all_of: bool) -> None:
-    """Refuses arguments that a stranger's function does not take, before it is called.
+    """Refuses arguments that a user's function does not take, before it is called.
 
     Args:
         function: without a signature, as some functions of C have none, it is not checked.
@@ -160,7 +160,7 @@ def check_arguments(function: Callable[..., Any], arguments: Mapping[str, Any], 
 
 
 def call_user(function: Callable[..., Any], arguments: Mapping[str, Any], place: str) -> Any:
-    """Calls a stranger's function, or makes an object of a stranger's class.
+    """Calls a user's function, or makes an object of a user's class.
 
     Args:
         function: the function or class.
@@ -338,8 +338,8 @@ class PieceFromPath(FromPath):
     stated: ClassVar[Mapping[str, tuple[str, ...]]] = {}
     """Class variables that a class has to state -> the allowed values."""
     unread: ClassVar[Mapping[str, Any]] = {}
-    """Class variables of the object that replaces the user's where its code may not run: a configuration that is only
-    read refuses nothing.
+    """Class variables of the object that replaces the user's where its code may not run. A configuration that is only
+    read must refuse nothing.
     """
 
     @classmethod

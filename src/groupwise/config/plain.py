@@ -23,8 +23,8 @@ _MOST_PARTS = 200
 _DOTTED = re.compile(rf"""(?:\.[ \t]*[\w"'-]{{1,64}}[ \t]*){{{_MOST_PARTS}}}""")
 _INTEGERS = range(-(2**63), 2**64)
 _MOST_DIGITS = 40
-"""The digits of a whole number that no key allows; a smaller number meets the bounds of its key, whose error says
-more.
+"""A whole number with this many digits is beyond every key. The error of a smaller number comes from the bounds of its
+key, and is more exact.
 """
 
 

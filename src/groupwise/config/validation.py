@@ -73,13 +73,15 @@ _CALLABLE = "callable"
 _OF_USER_CODE = ("path", "settings", "arguments")
 """The kind of a user's class or function, and its keys."""
 _USER_CODE = "extra_of_user_code"
-"""The type of an error about such a key beside another kind."""
+"""The type of an error about a user-code key in a table of another kind."""
 
 _LocatedProblem = tuple[tuple[tuple[str | int, ...], str], Problem]
 
 
 def _problems(shape: Shape, details: ErrorDetails, tree: Any) -> list[_LocatedProblem]:
-    """Returns the problems of an error. The problems of a nested validation come under the key at which it was raised."""
+    """Returns the problems of an error. The problems of a nested validation are placed under the key at which it was
+    raised.
+    """
     error = details.get("ctx", {}).get("error")
     if not isinstance(error, ConfigError) or error.source or not all(problem.path for problem in error.problems):
         return [_problem(shape, details, tree)]

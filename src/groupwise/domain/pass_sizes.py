@@ -23,11 +23,13 @@ from groupwise.processes import is_out_of_memory
 # Limits on the passes of models that make images.
 
 MOST_ROWS = 64
-"""Rows of a pass without a gradient, however many fit: larger passes are hardly faster, and hold more."""
+"""The most rows of a pass without a gradient, even if more fit: larger passes are hardly faster, and hold more
+memory.
+"""
 CPU_BYTES = 2**27
 """The memory limit of a pass on a CPU, whose memory is shared with everything else."""
 CUDA_SHARE = 0.5
-"""The share of a GPU's free memory that a pass may hold; rewards, and an optimiser's moments, come later."""
+"""The share of a GPU's free memory that a pass may hold. Rewards and an optimiser's moments are allocated later."""
 
 
 SAMPLING: Final = "sampling"

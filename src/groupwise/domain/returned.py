@@ -586,7 +586,7 @@ def _called(name: str, method: Any, *arguments: Any, **options: Any) -> Any:
         return method(*arguments, **options)
     except (ConfigError, Fault):
         raise
-    # An author's code may fail in any way; running out of memory is not its fault.
+    # A user's code may fail in any way; running out of memory is not its fault.
     except Exception as error:
         if is_out_of_memory(error):
             raise

@@ -96,7 +96,7 @@ def _class_of(domain: Any) -> type[Any]:
 
 _WRITE_REWARD = "write def reward(completions, **columns): return [...], one number a completion"
 ATTRIBUTES = ("weight", "timeout_seconds", "on_error", "role", "bounds", "completions")
-"""Attributes of a function that hold for it as a reward."""
+"""Attributes of a function that set its keys as a reward."""
 _ONE_A_MEMBER = frozenset({"prompts", "completions", "completion_ids"})
 
 

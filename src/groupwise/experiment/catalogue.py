@@ -18,7 +18,7 @@ from groupwise.runs.folder import RunFolder, with_slots_at_top
 
 _PRESETS = Path(__file__).resolve().parents[1] / "presets"
 PROMPTS = "prompts"
-"""The experiment where a model is named and no experiment."""
+"""The experiment that is used where a model is named and no experiment."""
 
 
 @final

@@ -23,7 +23,7 @@ from groupwise.experiment.schema import Experiment
 from groupwise.runs.folder import RunFolder, is_run
 
 RUN_CODE = "GROUPWISE_RUN_CODE"
-"""The environment variable that has the effect of `--run-code`, for commands that templates write."""
+"""The environment variable that has the effect of `--run-code`, for commands that programs write."""
 
 _MOST_SHOWN = 12
 _OF_A_FOLDER = ("config.json", "network.json")

@@ -131,7 +131,7 @@ def _source(path: ImportPath) -> str | None:
 # The objects of a program in a run, and the configuration keys that refer to them.
 
 DOMAIN_INSTANCE, MODULE = "domain_instance", "module"
-"""Names of a domain that is built already, and of a module for a domain."""
+"""Names of two objects: a domain that is built already, and a module for a domain."""
 
 
 @final

@@ -276,7 +276,9 @@ class LocalLearner:
         self._device = torch.device("cpu")
         self._source: OptimiserSource | None = None
         self.step_metrics: dict[str, float] = {}
-        """The effect of the newest step on the weights, by metric; empty before one, and for shards."""
+        """The effect of the newest step on the weights, by metric. It is empty before the first step, and for
+        shards.
+        """
         self._last_change: WeightChange | None = None
 
     @cached_property

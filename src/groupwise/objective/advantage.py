@@ -369,7 +369,7 @@ class PerPrompt(AdvantageSlot):
     buffer_size: Annotated[PerStep, Field(ge=2)] = 16
     """Rewards remembered of each prompt."""
     min_count: Annotated[PerStep, Field(ge=2)] = 16
-    """Rewards from which on a prompt has statistics of its own."""
+    """Number of rewards from which on a prompt has its own statistics."""
     baseline: Literal["prompt", "group"] = "prompt"
     ddof: Literal[0, 1] = 0
     """0 for the population's standard deviation, as in the source; 1 for the unbiased one."""

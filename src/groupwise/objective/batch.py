@@ -155,7 +155,7 @@ class Running(Config):
 
 
 FP32_NOISE = 4 * 2.0**-23
-"""Four digits of fp32 at its end: the part of a reward by which a model that computes in fp32 may miss."""
+"""The last four units of fp32: the part of a reward by which a model that computes in fp32 may be wrong."""
 _TINY = torch.finfo(torch.float64).tiny
 
 
@@ -275,7 +275,7 @@ class Grouped:
 Partial = Literal["drop", "sum"]
 
 _SAME_SUM = 1e-9
-"""Sums of weighted rewards closer than this are the same but for rounding."""
+"""Sums of weighted rewards that differ by less than this are equal except for rounding."""
 _LARGEST = 1e18
 
 

@@ -148,7 +148,7 @@ class Velocity(NoisedCopies):
 
 
 _ERRORS = frozenset({"positive_error", "negative_error"})
-"""The fields that nothing but a matching gives."""
+"""The fields that only a matching slot produces."""
 
 
 @final

@@ -144,7 +144,9 @@ def _installed(name: str) -> tuple[Mapping[str, Any] | Path, Path]:
 # Errors about a key that a user's method states: they name its file, and the key in it.
 
 Layer = tuple[Path | None, Mapping[str, Any]]
-"""A table with slots at its top, and the file of the method that states it; None where no method of a user's does."""
+"""A table with slots at its top, and the file of the user's method that states it; None where it comes from no such
+file.
+"""
 
 _KEY = re.compile(r"\b[a-z_]+(?:\.\w+)+(?= = )")
 

@@ -49,7 +49,8 @@ class CallableReward(Reward):
     """
 
     bounds: tuple[float, float] = (0.0, 1.0)
-    """The lowest and the highest value it can give, at which `groups/all_wrong` and `groups/all_right` count a group.
+    """The lowest and the highest value it can give. `groups/all_wrong` and `groups/all_right` count groups at these
+    values.
     """
 
     calls_function: ClassVar[bool] = True

@@ -169,7 +169,7 @@ def natural(path: Path) -> tuple[tuple[int, int | str], ...]:
 # Finds the run folders that a path stands for.
 
 DEPTH = 3
-"""The number of folder levels that are searched for runs: those of a comparison lie two levels down."""
+"""The number of folder levels that are searched for runs. The runs of a comparison are two levels down."""
 
 
 def is_run(folder: Path) -> bool:

@@ -28,7 +28,7 @@ SCORED = (
     *("log_prob", "entropy", "exact_divergence", "score_norm", "mean_shift"),
     *("old_divergence", "positive_error", "negative_error"),
 )
-"""The fields of `Scored` that a world has as leaves."""
+"""The fields of `Scored` that are leaves of the graph in a world."""
 
 
 @final

@@ -15,7 +15,7 @@ from groupwise.track.config import TrackConfig, WandbConfig
 from groupwise.track.tracker import Tracker, Trackers, as_rgb, images, read_metrics, table
 
 _RUN_ID = "wandb-run-id"
-"""The file in the run folder that keeps the id, so that a resumed run goes on in the same run there."""
+"""The file in the run folder that holds W&B's id of the run, so that a resumed run continues there."""
 
 
 class WandbTracker:

@@ -34,8 +34,8 @@ from groupwise.training.rendezvous import JOIN_PATIENCE, PATIENCE, Rendezvous, f
 
 _BUCKET_BYTES = 64 * 2**20
 _ALONE_BYTES = 2**20
-"""The size from which a gradient is summed where it lies: to copy it into a bucket and back would cost more CPU time
-than the exchange itself.
+"""Gradients of at least this size are summed in place: to copy such a gradient into a bucket and back would cost more
+CPU time than the exchange itself.
 """
 
 

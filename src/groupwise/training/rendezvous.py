@@ -25,14 +25,18 @@ from torch.distributed.distributed_c10d import PrefixStore, Store
 from groupwise.processes import ProcessLeftError
 
 SECONDS: Final = 60.0
-"""The time that processes wait before they say for whom; they say so again after twice that time, and so on."""
+"""The time after which a process that waits reports for whom it waits. It reports again after twice that time, and so
+on.
+"""
 
 PATIENCE = timedelta(hours=24)
 """The time that a process waits for another, whose rewards may take long."""
 
 _LEFT = "left"
 _KEPT: list[Store] = []
-"""The stores of runs that this process has left. It may be the one that holds them, and others read there why."""
+"""The stores of runs that this process has left. This process may hold such a store, from which others read why it
+left.
+"""
 
 log = logging.getLogger("groupwise")
 
@@ -126,7 +130,7 @@ class Rendezvous:
 
 
 JOIN_PATIENCE = timedelta(minutes=10)
-"""The time within which every process of a run has to come."""
+"""The time within which every process of a run has to arrive."""
 
 _SECONDS_BETWEEN_LOOKS = 0.02
 _SECONDS_BEFORE_ASKING_AGAIN = 5.0

@@ -61,8 +61,8 @@ _UNITS = {
     "sqrt": ("nats per transition, sum over {size} elements divided by its root", "a sum over the root of", 0),
     "per_element": ("nats per element of a transition", "one for each of", 0),
 }
-"""How elements are reduced: the unit of a log-prob, the reduction in words, and the power of `D` by which a shift of
-every element spreads the log-ratio.
+"""The ways to reduce over elements: the unit of a log-prob, the reduction in words, and the power of `D` by which a
+shift of every element spreads the log-ratio.
 """
 
 

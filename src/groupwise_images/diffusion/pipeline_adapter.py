@@ -72,7 +72,7 @@ Encoded = tuple[Tensors, Tensors | None]
 """The conditions of prompts and of their negative prompts."""
 
 INSTRUCTION = "instruction"
-"""The column with what is asked for in words, where prompts are images; `prompt` is then the image's name."""
+"""The column with the instruction in words, where prompts are images; `prompt` is then the image's name."""
 
 NAME = "groupwise_images.diffusion.pipeline_adapter.PipelineAdapter"
 """The path by which an author imports the base."""
@@ -100,7 +100,7 @@ class PipelineAdapter(ABC):
     """
 
     pipeline: ClassVar[str]
-    """The name of the pipeline's class, as `model_index.json` says it in `_class_name`."""
+    """The name of the pipeline's class, as in `_class_name` of `model_index.json`."""
     denoiser: ClassVar[str] = "transformer"
     """The component that is trained."""
     components: ClassVar[tuple[str, ...]] = ("transformer", "vae", "scheduler")

@@ -58,7 +58,7 @@ class DifferentiableLoss(Config):
             values = loss(images, **arguments_for(loss, columns), **self.arguments)
         except ConfigError:
             raise
-        except Exception as error:  # a stranger's function may fail in any way
+        except Exception as error:  # a user's function may fail in any way
             raise ConfigError(Problem(place, f"the function failed: {why_failed(error)}")) from error
         if not isinstance(values, type(images)) or values.shape != images.shape[:1]:
             shape = list(values.shape) if isinstance(values, type(images)) else type(values).__name__

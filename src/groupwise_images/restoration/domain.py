@@ -35,8 +35,8 @@ from groupwise_images.restoration.tiles import input_sizes, restore
 # Scores members again: the network sees each degraded image once, and what a member holds is read a few at a time.
 
 _SHOWN = frozenset({"degraded", "images", "clean"})
-"""Entries of a payload that a score reads no member's row of: the degraded images are taken once a group, and people
-and rewards see the others.
+"""Entries of a payload that scoring does not read per member. It takes the degraded images once per group; the others
+are for people and rewards.
 """
 
 

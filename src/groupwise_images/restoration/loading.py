@@ -26,7 +26,9 @@ log = logging.getLogger("groupwise")
 _SUFFIXES = (".safetensors", ".pt", ".pth", ".ckpt", ".bin")
 _PART = re.compile(r"(?P<name>.+)-\d{5}-of-(?P<count>\d{5})")
 _TABLES = ("state_dict", "model_state_dict", "model", "params_ema", "params", "network", "net", "weights")
-"""Names under which training scripts save weights, in the order of preference; of BasicSR's two the averaged ones."""
+"""Names under which training scripts save weights, in the order of preference. Of BasicSR's two names, the averaged
+weights come first.
+"""
 _WRITE = "where it was made, save network.state_dict() alone, by torch.save or safetensors.torch.save_file"
 
 

@@ -27,7 +27,7 @@ from groupwise_images.image_source.words import FONTS, draw, word_list
 
 _HEIGHT = 32
 _AT_ONCE = 4
-"""Pictures in a pass: on one thread more take longer, for they leave the processor's cache."""
+"""Pictures in a pass. On one thread larger passes take longer, because they do not fit into the processor's cache."""
 
 
 @final
@@ -150,7 +150,7 @@ class Tesseract:
 # strings of letters, in that source's fonts on white paper, and is stored in the cache.
 
 _VERSION = 1
-"""To be raised with every change of the network, of its training or of what it is trained on."""
+"""Raise this number with every change of the network, its training or its training data."""
 _NUM_STEPS = 1000
 _BATCH = 64
 _SYMBOLS = ["", *string.ascii_lowercase]

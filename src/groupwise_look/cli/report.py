@@ -135,7 +135,7 @@ def _serve(runs: list[Path], port: int, groups: int) -> None:
 # `groupwise doctor`: what the rules see in runs, what shows it, what it means, and what to set.
 
 FOUND = 3
-"""The exit status where a fault or a warning holds at the end of a stage."""
+"""The exit status if a fault or a warning holds at the end of a stage."""
 
 _NUM_VALUES = 6
 

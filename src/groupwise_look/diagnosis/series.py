@@ -12,7 +12,7 @@ from functools import cached_property
 from typing import final
 
 WINDOW = 20
-"""Steps a judgement is based on, unless a rule says otherwise."""
+"""The number of steps that a judgement is based on, unless a rule sets another."""
 
 
 @final
@@ -75,7 +75,7 @@ class Series:
 
 
 _ERRORS = 3.0
-"""Standard errors of a rise: of many windows one or another lies two above by luck."""
+"""The number of standard errors that a rise must exceed: among many windows, some are two errors higher by luck."""
 
 
 @final
@@ -101,9 +101,9 @@ class Windows:
         self.newest: Series | None = None
         """The newest whole window."""
         self.best: Series | None = None
-        """The one with the highest mean of those before the newest; the earliest among equals."""
+        """Of the windows before the newest, the one with the highest mean; the earliest among equals."""
         self.risen = False
-        """True after any window lay above the first two, beyond noise."""
+        """True after any window was above the first two, beyond noise."""
         self._start: Series | None = None
         self._open: list[tuple[int, float]] = []
 

@@ -12,7 +12,7 @@ from groupwise_look.diagnosis.series import WINDOW, Column, Series, Windows
 
 Row = Mapping[str, Any]
 PLAIN_SUPERVISED = "loss_sup / lambda_sup"
-"""The supervised loss without its coefficient, which a schedule may change; of the steps that have both."""
+"""The supervised loss without its coefficient, which a schedule may change, for the steps that have both."""
 
 _EVALUATED = "eval/"
 
@@ -47,7 +47,7 @@ class Stage:
         self.earlier: frozenset[str] = frozenset()
         """The metrics of the stages before."""
         self.windows = Windows("reward")
-        """The reward window by window."""
+        """The reward, window by window."""
         self._columns: dict[str, Column] = {}
         self._evaluated: dict[str, Column] = {}
 

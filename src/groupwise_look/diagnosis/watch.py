@@ -113,8 +113,8 @@ def _ancestors(rule: str) -> set[str]:
 EVERY = 5
 """Steps between two judgements, in the first five hundred of a stage."""
 _SHARE = 100
-"""Beyond that a stage is judged whenever it has grown by this share of itself, so that the judgements of a run of any
-length are bounded by the logarithm of its length.
+"""In a longer stage, a judgement comes whenever the stage has grown by one part in this number, so the number of
+judgements is bounded by the logarithm of the length of a run.
 """
 
 

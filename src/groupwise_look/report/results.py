@@ -123,7 +123,7 @@ def _interval(summary: Mapping[str, Any] | None, name: str, metric: str | None) 
 # Variants: runs of one configuration that differ by their seed, and the keys in which configurations differ.
 
 _LEADING = ("name", "method")
-"""Keys that stand first where variants differ by them."""
+"""Keys that come first in the name of a variant, if variants differ in them."""
 _IGNORED_KEYS = ("seed", "description", "track.", "controls.", "comparison.", "train.num_threads")
 """Keys in which two runs of one variant may differ."""
 

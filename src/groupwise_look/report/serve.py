@@ -19,8 +19,8 @@ from groupwise_look.report.page import MOST_GROUPS, render
 
 HOST = "127.0.0.1"
 _REST = 3.0
-"""The page is made anew after a rest of that many times the seconds that making it took, so that a third of a core at
-most goes into it.
+"""The page is made again after a rest of this many times the seconds that making it took, so that it takes at most a
+third of a core.
 """
 _REQUEST_SECONDS = 10.0
 

@@ -35,7 +35,7 @@ from groupwise_selection.task_model.template import Template
 log = logging.getLogger("groupwise")
 
 _WRITTEN_TOGETHER = 32
-"""Rows that are computed between two writes; a run that is killed loses no more."""
+"""The number of rows that are computed between two writes. A run that is killed loses no more."""
 
 
 @final

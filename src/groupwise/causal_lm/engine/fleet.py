@@ -277,7 +277,9 @@ class Fleet:
         return pieces, difference
 
     def _end_long_rests(self, now: float) -> None:
-        """Ends long rests where every other server has failed for a while, because nobody else would take their groups."""
+        """Ends long rests where every other server has failed for a while, because nobody else would take the groups of
+        the resting ones.
+        """
         resting = [server for server in self.servers if server.rests_until - now > LONGEST_REST]
         since = [server.failing_since for server in self.servers if server not in resting]
         if all(begin is not None and now - begin > LONGEST_REST for begin in since):

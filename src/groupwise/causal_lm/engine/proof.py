@@ -123,7 +123,7 @@ class Proof:
         self.num_tokens = 0
         self._before: dict[str, list[Piece]] = {}
         self.first: float | None = None
-        """The relative difference of the first proof that passed, of this process or of the one that sends weights."""
+        """The relative difference of the first proof that passed, on this process or on the one that sends weights."""
         self.proved: list[tuple[list[int], list[float]]] = []
         """The tokens of the answers to this version's newest proof with the trainer's log-probs, of this process or of
         the one that sends weights."""

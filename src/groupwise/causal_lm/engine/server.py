@@ -24,7 +24,7 @@ _SERVER_NUM_TOKENS = re.compile(r"^vllm:(?:prompt|generation)_tokens_total{[^}]*
 """vLLM's counters of all tokens that it has read and written."""
 
 LONGEST_REST = 5.0
-"""The seconds that a server rests at most after failures, while no other takes its groups."""
+"""The longest rest of a server after failures, in seconds, while no other server takes its groups."""
 
 
 WITHOUT_PROXY = {f"all://{host}": None for host in ("localhost", "127.0.0.1", "[::1]")}

@@ -27,7 +27,7 @@ _PREFIX = re.compile(r"^\(\w+ pid=\d+\) (?:ERROR \S+ \S+ \[\S+\] )?")
 _ERROR = re.compile(r"\b(?:\w*Error|\w*Exception|error): ")
 _NO_ERROR = re.compile(r"^(?:WARNING|INFO|DEBUG)\b|root cause above|^Traceback|^Process ")
 _RANKS = (8, 16, 32, 64, 128, 256, 320, 512)
-"""The ranks that vLLM allows as the largest of an adapter."""
+"""The values that vLLM allows for the largest rank of an adapter."""
 
 
 @final

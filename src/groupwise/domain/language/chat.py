@@ -335,7 +335,7 @@ def _message(tokenizer: Any, turn: Any, prefix: Any, template: Mapping[str, Any]
 
 Message = dict[str, Any]
 _MARK_TOKENS = 16
-"""More tokens than the mark of a thought and the space behind it take, letter by letter."""
+"""An upper bound on the tokens of a thought mark and the space after it, if they are read letter by letter."""
 
 
 @final

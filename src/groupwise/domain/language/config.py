@@ -169,7 +169,7 @@ EvaluationSource = Annotated[
 ]
 """The path of a file, or any source."""
 _EVALUATED_APART = ("held_out_paths", "held_out_path", "held_out_split")
-"""Keys of sources that name rows to evaluate on."""
+"""Keys of sources that name rows to evaluate on, outside of the rows to train on."""
 
 
 @final
@@ -594,7 +594,7 @@ class LanguageConfig(DomainConfig):
 
 
 _HELD_OUT = 256
-"""The most prompts that are held out of a program's rows, and at most a tenth of them."""
+"""The most prompts that are held out of a program's rows. At most a tenth of the rows is held out."""
 
 
 def _can_answer(environment: EnvironmentConfig | None) -> bool:

@@ -22,7 +22,7 @@ CallFormat = Literal["hermes", "llama", "mistral"]
 
 _MOST_CHARACTERS = 100_000
 THOUGHT_OPENS, THOUGHT_CLOSES = "<think>", "</think>"
-"""The marks around what is thought and not said."""
+"""The marks around the text of a thought."""
 _FOREIGN_MARKS = ("<function=", "<arg_key>", "[ARGS]")
 """Marks of templates whose calls are not JSON objects."""
 

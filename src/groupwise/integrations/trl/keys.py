@@ -279,7 +279,7 @@ REFUSED: dict[str, tuple[tuple[object, ...], str]] = {
     "train_sampling_strategy": (("random",), "write 'random': the order of prompts is a function of the seed"),
     "resume_from_checkpoint": ((None,), "write None; groupwise.resume(FOLDER) goes on with a run"),
 }
-"""Field -> values at which it changes nothing, and what to write for any other."""
+"""Field -> values at which it changes nothing here, and what to write for any other value."""
 
 _OPTIMISERS = ("adamw_torch", "adamw_torch_fused")
 _SCHEDULES = ("linear", "cosine", "constant", "constant_with_warmup")
@@ -296,7 +296,7 @@ MAPPED = frozenset({
     "mask_truncated_completions",
 })
 # fmt: on
-"""Fields that a key of the experiment says; those of `DECIDED` the objective does."""
+"""Fields that a key of the experiment replaces. The fields of `DECIDED` are replaced by the objective."""
 
 _SAYS_NOTHING = frozenset(
     [

@@ -116,21 +116,21 @@ class UnitTests(Reward):
     """Memory of one program, with all that it starts."""
     wall_seconds: Annotated[float, Field(gt=0)] = 10.0
     num_processes: PerStep = 64
-    """Processes and threads of one program at a time: a program that starts itself again and again ends there."""
+    """Processes and threads of one program at a time. The limit stops a program that starts itself again and again."""
     disk_mb: PerStep = 64
     """Everything that one program writes: its folder, temporary files and shared memory."""
     network: Literal["deny", "deny_if_possible", "allow"] = "deny_if_possible"
-    """`deny` is an error where the system cannot; `deny_if_possible` says so when a run starts."""
+    """`deny` is an error where the system cannot deny it; `deny_if_possible` then prints a remark when a run starts."""
     wall: Literal["required", "best"] = "best"
-    """`required` is an error where the machine allows no wall (namespaces, or Landlock and a filter of system calls);
-    `best` takes what there is and says what is missing when a run starts.
+    """`required` is an error where the machine allows no wall (namespaces, or Landlock and a filter of system calls).
+    `best` takes what there is and reports what is missing when a run starts.
     """
     readable: tuple[str, ...] = ()
-    """Folders and files that programs and tests may read, beside the system's and Python's: data, packages installed by
-    a link.
+    """Folders and files that programs and tests may read, in addition to the system's and Python's: data, packages
+    installed by a link.
     """
     num_parallel: Parallel | None = None
-    """Programs at once; where absent, one a processor core."""
+    """Programs at once; where absent, one per processor core."""
     correct: float = 1.0
     """The reward for all tests passed; the share is scaled between `wrong` and this."""
     wrong: float = 0.0

@@ -15,7 +15,9 @@ from groupwise.reward.base import Noted, RewardError
 from groupwise.reward.completions import Content, Text, excerpt, prompt_text
 
 TRAINER_ARGUMENTS = frozenset({"trainer_state", "log_metric", "log_extra"})
-"""Arguments without an entry a member. `completion_ids`, which has one, is a column that the language domain adds."""
+"""Arguments that the trainer gives once per call, and not once per member. `completion_ids`, which has an entry per
+member, is a column that the language domain adds.
+"""
 
 _MOST_CHARACTERS = 10_000
 
@@ -511,7 +513,7 @@ _NOT_OF_THE_DATA = {
         "a completion, where a reward is given all of them; write completions (or each = true for one member a call)"
     ),
 }
-"""Arguments that no data set could bring, with what they are."""
+"""Arguments that cannot come from a data set, and what they are."""
 
 
 def needed_columns(function: Callable[..., Any]) -> tuple[str, ...]:

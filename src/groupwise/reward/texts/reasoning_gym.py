@@ -64,7 +64,7 @@ _HARMLESS: dict[str, Callable[[str], bool]] = {
     # The scorer treats a distance of nan like a distance of 0, so that such an answer would count as right.
     "complex_arithmetic": lambda answer: re.search("(?i)nan|inf", answer) is None,
 }
-"""Task -> whether its scorer may be given an answer that is not the expected one."""
+"""Task -> a test that decides which answers other than the expected one its scorer may be given."""
 
 
 @final

@@ -11,10 +11,10 @@ import time
 _NAME = "groupwise-"
 _SECONDS_TO_REMOVE = 2.0
 _ABANDONED = 3600.0
-"""Age in seconds of an empty group from which on the process that made it counts as killed."""
+"""Age in seconds at which an empty group counts as left by a process that was killed."""
 _BESIDE_MB = 64
-"""Megabytes that the kernel counts beside a program's own pages: the cached copies of its files, and the kernel's own
-memory.
+"""Megabytes that the kernel counts in addition to a program's own pages: the cached copies of its files, and the
+kernel's own memory.
 """
 _CONTROLLERS = ("memory", "pids", "cpuacct")
 

@@ -204,7 +204,7 @@ class Watch(Protocol):
 
 
 OUT_OF_TIME = "the minutes of the run are over"
-"""The reason why a stage ends, and with it the run."""
+"""The reason that is given when the time of the whole run is over, which ends the stage and the run."""
 
 
 @final
@@ -560,15 +560,15 @@ def autocast_of(recipe: Recipe, device: torch.device) -> Callable[[], Any]:
 # Several processes of a run have to agree before it begins: on its folder and settings, weights and prompts.
 
 _PROMPTS_COMPARED = 16
-"""Training prompts, evenly spaced, of which processes compare the keys."""
+"""The number of training prompts, evenly spaced, whose keys are compared between processes."""
 
 _OF_ONE_PROCESS = frozenset({"name", "description", "track", "objects"})
-"""Settings that may differ between processes: what the first one alone writes, and records of objects, whose hashes
-another process need not find again. Weights and prompts are compared by themselves.
+"""Settings that may differ between processes: some are used by the first process only, and records of objects have
+hashes that another process need not reproduce. Weights and prompts are compared separately.
 """
 
 _OF_A_MACHINE = ("train.callbacks", "train.num_threads", "train.memory_limit_gib")
-"""Keys, of a stage too, that may differ as well: what callbacks of the first process say counts for all, and machines
+"""Keys, also of a stage, that may differ as well: the first process decides for all what callbacks return, and machines
 have other sizes.
 """
 

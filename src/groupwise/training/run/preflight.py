@@ -80,7 +80,7 @@ def _name(learner: Learner) -> str:
 # A trial of a user's pieces (slots, schedules, a reference) before anything is computed: each is called once.
 
 _MISTAKES = (TypeError, AttributeError, NameError, ImportError, NotImplementedError)
-"""Exceptions that no rollouts could avoid."""
+"""Exceptions that would occur with any rollouts."""
 _NUM_GROUPS, _NUM_DECISIONS, _NUM_ELEMENTS = 2, 4, 3
 
 
@@ -184,7 +184,7 @@ def _matched(matching: CopyMatching, num_copies: int) -> Mapping[str, Tensor]:
 
 
 _SAMPLED = frozenset(DECISION_FIELDS) - {"behaviour_log_prob", "reference_log_prob"}
-"""The fields of decisions that only a sampler knows: training fills in the two others."""
+"""The fields of decisions that only a sampler knows. Training fills in the two other fields."""
 
 
 def check_configuration(job: Job) -> None:

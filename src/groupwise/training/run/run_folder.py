@@ -43,7 +43,7 @@ _LIBRARIES = (
 )
 
 _EXACT = ("python", "machine", "processor", "device", "num_threads")
-"""The entries on which the bits of a result depend, beside versions and the number of processes."""
+"""The entries on which the bits of a result depend, in addition to versions and the number of processes."""
 
 
 @final

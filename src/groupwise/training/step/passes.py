@@ -97,10 +97,10 @@ PassStatistics = list[dict[str, Statistic]]
 """The statistics of each pass, by name."""
 
 SHARE = 0.9
-"""The share of the available memory that a pass may take: allocators round up, and leave holes."""
+"""The share of the available memory that a pass may take: allocators round up and leave gaps."""
 
 LONGER = 1.1
-"""The factor in length above the measured members from which on members are measured anew."""
+"""Members that are longer than the measured ones by this factor are measured again."""
 
 _FEW = 4
 

@@ -105,7 +105,9 @@ def place_correlations(groups: Sequence[int], rewards: Sequence[float | None]) -
 
 
 _ROUNDING = 1e-5
-"""Differences of rewards below this share of their size: rounding in a reward that is computed in batches."""
+"""Differences of rewards below this share of their size count as rounding, as in a reward that is computed in
+batches.
+"""
 
 
 def copies_noise(

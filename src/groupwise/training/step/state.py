@@ -28,10 +28,10 @@ from groupwise.training.distributed import World
 from groupwise.training.job import Recipe
 
 Earned = list[tuple[int, list[float]]]
-"""The rewards (weighted sums) of a group's members, beside the place of their prompt in the training set."""
+"""Pairs for each group: the place of its prompt in the training set, and the rewards (weighted sums) of its members."""
 
 _VISITS = 3
-"""Draws of a prompt before it is counted."""
+"""A prompt is counted as revisited from this number of draws on."""
 _NEAR = 1e-9
 
 

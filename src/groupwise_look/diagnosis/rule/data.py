@@ -37,7 +37,7 @@ def _too_few(stage: Stage) -> Seen | None:
 
 
 _SIDES = ("zero_gradient_fraction/positive", "zero_gradient_fraction/negative")
-"""Measured where decisions of better and of worse members train."""
+"""Metrics that exist where better decisions and worse decisions train."""
 
 
 def _rejects(stage: Stage) -> Seen | None:

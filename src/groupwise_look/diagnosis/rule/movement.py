@@ -9,9 +9,9 @@ from groupwise_look.diagnosis.stage import PLAIN_SUPERVISED, Stage
 
 CHANGE = "weights/change"
 UNMOVED = 1e-3
-"""Nats a decision from the reference, below which a policy has hardly moved."""
+"""A policy within this distance of the reference, in nats per decision, has hardly moved."""
 SOMEWHERE = 1e-2
-"""Relative length of the way of the weights above which they have moved."""
+"""Weights whose way has at least this relative length have moved."""
 
 
 def largest_change(stage: Stage, count: int) -> Series | None:

@@ -11,11 +11,13 @@ from groupwise_look.diagnosis.series import Series
 from groupwise_look.diagnosis.stage import Stage
 
 EVALUATION_ERRORS = 2.0
-"""Standard errors that a rise of an evaluation must exceed where it is known how many members were measured."""
+"""The number of standard errors that a rise of an evaluation must exceed, where the number of measured members is
+known.
+"""
 _LEAST = 0.01
-"""Share of the first value that a rise must exceed."""
+"""The share of the first value that a rise must exceed."""
 FEW = 5
-"""Steps that show what the policy of the start earned."""
+"""The number of steps that show what the policy of the start earned."""
 _COUNTS = (
     *("domain.evaluation.num_prompts", "domain.evaluation.num_images"),
     *("domain.data.num_held_out", "domain.source.num_held_out"),
@@ -85,10 +87,10 @@ def no_judge_fell(stage: Stage) -> bool:
 # How far the reward has risen at most, beside what it could have risen by.
 
 _SHARE = 0.1
-"""Share of the spread inside groups that is not a rise worth the name."""
+"""A rise below this share of the spread inside groups is too small to count."""
 _SHARE_OF_REACH = 0.15
-"""Share of what the policy could have gained with its KL that is not a rise worth the name: sound runs gain a quarter
-to two thirds of it.
+"""A rise below this share of what the policy could have gained with its KL is too small to count. Sound runs gain a
+quarter to two thirds of it.
 """
 
 
@@ -159,7 +161,7 @@ def _reach(stage: Stage) -> float | None:
 
 _START_GAP_ERRORS = 3.0
 CLOSED = 0.1
-"""Share of the gap that a rise must close to be one."""
+"""The share of the gap that a rise must close to count."""
 
 
 @final

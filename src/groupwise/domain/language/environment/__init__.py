@@ -71,11 +71,13 @@ class EnvironmentKind(Config):
     reads_special_tokens: ClassVar[bool] = False
     """True where `step` reads the texts of special tokens too, without the one that ends the turn."""
     answers_any_prompt: ClassVar[bool] = False
-    """True where a conversation needs nothing of the data, so that it answers the model on a typed text too."""
+    """True where a conversation needs no columns of the data, so that the environment also works on a typed text."""
     needs_template: ClassVar[bool] = False
-    """True where the chat template describes the conversation, so that there is none without a template."""
+    """True where the chat template is needed to describe the conversation, so that a tokenizer without a template is
+    refused.
+    """
     counted: ClassVar[tuple[str, ...]] = ()
-    """Names of the counts that are logged where no step has any, too."""
+    """Names of the counts that are logged even where no step has any."""
 
     weight: Weight = 1.0
     """Factor of the environment's own reward, which is called `environment`: the sum over the turns. 0 means: measured,
@@ -368,11 +370,11 @@ class ChatTools(EnvironmentKind):
     parameter; every parameter has a type hint. An asynchronous function is awaited.
     """
     parser: Literal["auto"] | CallFormat = "auto"
-    """The format of the calls; `auto` tells it by the chat template."""
+    """The format of the calls; `auto` finds it in the chat template."""
     max_turns: Length = 8
     """Turns of the policy; calls of the last one are not made."""
     max_calls: PerStep = 8
-    """Calls in one turn; further ones are not made, and the last result says so."""
+    """Calls in one turn; further ones are not made, and the last result reports that."""
     seconds: Seconds = 10.0
     """Deadline of one call."""
     max_characters: Positive = 2000

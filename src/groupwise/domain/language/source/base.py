@@ -37,7 +37,7 @@ policy's.
 """
 
 REPEATS = 1000
-"""A task that gives only known prompts in so many draws has run out of different ones."""
+"""The number of draws in a row that give only known prompts, after which a task counts as exhausted."""
 
 
 class Source(Config):
@@ -108,7 +108,7 @@ def new_rows(drawn: Iterator[Row], identity: Callable[[Row], str], seen: set[str
 log = logging.getLogger("groupwise")
 
 WORTH_SECONDS = 1.0
-"""Seconds of making rows from which on they are written to the cache."""
+"""Rows that took at least this many seconds to make are written to the cache."""
 _SILENT_SECONDS = 5.0
 
 

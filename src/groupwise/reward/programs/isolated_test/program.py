@@ -19,7 +19,9 @@ if TYPE_CHECKING:
     from typing import Any
 
 _BASES = (int, float, str, bytes, complex, tuple, frozenset)
-"""Kinds whose values never change: what is derived from one goes as a value of it, with what else it has behind."""
+"""Classes whose values never change. An object of a class that is derived from one is sent as such a value, together
+with its other data.
+"""
 _CHANGING = (list, dict, set, bytearray)
 _BARE: dict[type, Callable[[Any], Any]] = {
     int: int.__pos__,
