@@ -24,7 +24,7 @@ _NO_MEMORY = (
 
 
 class ProcessLeftError(RuntimeError):
-    """Another process has left the run, and the connection broke with it; the message names it and says why."""
+    """Another process has left the run, and the connection broke with it; the message names it and gives the reason."""
 
 
 def is_first_process() -> bool:
@@ -79,8 +79,8 @@ def can_spread() -> bool:
 
 
 def check_launch() -> None:
-    """Refuses an environment that says only in part how several processes train together, as a launcher's mistake or an
-    earlier program leaves it: such a process would wait for others that never come, or take itself for another one.
+    """Refuses an environment that states only in part how several processes train together, as a launcher's mistake or
+    an earlier program leaves it: such a process would wait for others that never come, or take itself for another one.
 
     Raises:
         ValueError: a variable is missing or no number, or there is no process of this rank.

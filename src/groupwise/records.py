@@ -34,7 +34,7 @@ def tensors_of(record: Any) -> dict[str, Tensor]:
 
 @dataclass(frozen=True, kw_only=True)
 class DecisionFields:
-    """Optional fields of a decision beside its old log-prob, with one name from the sampler to the slots.
+    """Optional fields of a decision other than its old log-prob, with one name from the sampler to the slots.
 
     `Samples`, `Rollouts` and `Acted` have these fields from here: a new one is a line in this class. Samples select
     and join it, rollouts check it and cut its graph, a slot names it in `reads` and finds it in `decisions.acted`. A

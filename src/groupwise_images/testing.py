@@ -49,7 +49,7 @@ Rows = list[dict[str, Any]]
 
 
 def rows_of(prompts: Sequence[str | Mapping[str, Any]], takes_image: bool) -> Rows:
-    """Returns prompts as columns; where prompts are images, a text is what is asked for beside one.
+    """Returns prompts as columns; where prompts are images, a text is the instruction that comes with one.
 
     Example:
         >>> rows_of(["a cat"], False), rows_of(["a cat"], True)

@@ -107,7 +107,7 @@ class EvaluationConfig(Config):
             then learns a list and no way to choose.
         num_oracle: held-out queries for which the oracle searches, in the table at the end.
         num_fixed: training queries by which the best fixed set is chosen.
-        num_resamples: the number of resamples of the bootstrap behind the intervals.
+        num_resamples: the number of resamples of the bootstrap that gives the intervals.
         tables: make the table of baselines at the end of a run.
     """
 

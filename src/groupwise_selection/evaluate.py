@@ -295,7 +295,7 @@ def baseline_tables(setting: Setting, policy_accuracy: np.ndarray, selector: Sel
 
 
 def exported_table(setting: Setting, selector: Selector) -> Table:
-    """Computes the VQA accuracy of a selector in use, beside the nearest examples of the same store.
+    """Computes the VQA accuracy of a selector in use, compared with the nearest examples of the same store.
 
     Args:
         setting: settings of all rows.

@@ -29,7 +29,7 @@ class Example:
         question: text of the question.
         answer: text of the answer.
         embedding: fp32 `[D]`, of length 1.
-        image: picture that the task model reads beside the text: a `uint8` array `[H, W]` or `[H, W, 3]`, or the path
+        image: picture that the task model reads with the text: a `uint8` array `[H, W]` or `[H, W, 3]`, or the path
             of a file.
         clusters: groups of examples and queries that share an image or a rule: name -> key.
 

@@ -232,7 +232,7 @@ _LARGEST_CONFIG = 1 << 20
 
 
 def export_adapter(request: Export) -> Card:
-    """Writes the adapter as peft loads it, with the tokenizer beside it, and describes the folder on its card.
+    """Writes the adapter as peft loads it, with the tokenizer next to it, and describes the folder on its card.
 
     Raises:
         ConfigError: the server cannot be reached, gives no archive, or one that holds no adapter of peft.

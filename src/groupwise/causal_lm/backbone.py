@@ -125,7 +125,7 @@ class Backbone:
 
     @property
     def trained_on(self) -> torch.device:
-        """The device on which this model is trained: that of its shards, where the whole may lie elsewhere."""
+        """The device on which this model is trained: that of its shards, where the whole may be elsewhere."""
         return self.device if self.shards is None else self.shards.backbone.device
 
     @property

@@ -189,7 +189,7 @@ class SyncFromPath(Config):
     """A way of the weights to the servers of your own.
 
     Args:
-        path: `package.module:Class`, a subclass of `groupwise.causal_lm.engine.transport.Transport`; the module may lie
+        path: `package.module:Class`, a subclass of `groupwise.causal_lm.engine.transport.Transport`; the module may be
             in the working directory.
         arguments: the arguments of the class, by name, after the model, its tokenizer and `domain.engine.folder`.
     """
@@ -231,7 +231,7 @@ class VllmEngine(Config):
             folder in memory (`/dev/shm`), for servers on this machine.
         start: starts a server on this machine, on an address of its own, and ends it with the run; one for each process
             that trains, on that process's GPU.
-        sleep: between two batches the servers give the GPU back to the trainer (vLLM's sleep mode): their weights lie
+        sleep: between two batches the servers give the GPU back to the trainer (vLLM's sleep mode): their weights are
             in the machine's memory, and their cache is forgotten. A server of your own has to be started with
             ``--enable-sleep-mode`` and ``VLLM_SERVER_DEV_MODE=1``; after the run it sleeps.
         executable: the command that is started.

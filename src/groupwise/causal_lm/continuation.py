@@ -96,7 +96,7 @@ def shared_prefixes(prompts: Sequence[Ids], counts: Sequence[int]) -> list[int]:
     """Counts the tokens of each prompt that are forwarded once for all prompts that begin with them; prompts in
     lexicographic order.
 
-    A group of prompts with the common prefix `c` costs `c + sum_i count_i (length_i - c)` tokens: what is behind
+    A group of prompts with the common prefix `c` costs `c + sum_i count_i (length_i - c)` tokens: the text after
     the prefix is forwarded with every continuation. A prompt by itself shares all of its own. Neighbours join while
     that costs less.
 

@@ -419,7 +419,7 @@ def token_scores_backward(
         hidden, weight, target, bias, temperature, softcap, scale, memory_bytes: as in `token_scores`; `hidden` is
             detached.
         cotangents: ``{field: [N]}``; a missing field counts as zero.
-        requires: fields to return beside those of `cotangents`.
+        requires: fields to return in addition to those of `cotangents`.
 
     Returns:
         The detached scores ``{name: [N]}`` and ``grad_hidden [N, H]`` in the dtype of `hidden`. A frozen weight gets no

@@ -33,7 +33,7 @@ class Tiles:
         return max(1, most if self.whole else min(most, num))
 
     def held(self, num: float, vocabulary: int) -> float:
-        """Returns the bytes of logits that an update keeps at a time, with the tile beside them, in fp32.
+        """Returns the bytes of logits that an update keeps at a time, together with the tile, in fp32.
 
         Args:
             num: positions of a pass.

@@ -32,7 +32,7 @@ NO_CODE = {"trust_remote_code": False}
 
 
 def checked(config: CausalLMConfig) -> CausalLMConfig:
-    """Returns the settings with the path of a plain folder or a hub id, whose files say that they are a causal LM.
+    """Returns the settings with the path of a plain folder or a hub id, whose files describe a causal LM.
 
     Raises:
         ConfigError: as `groupwise.causal_lm.loading.load`, before any weight is read.
@@ -388,7 +388,7 @@ def save(model: Any, tokenizer: Any, folder: str | Path, *, merge: bool = True) 
 
     Args:
         model: the trained model; not changed.
-        tokenizer: saved beside it.
+        tokenizer: saved next to it.
         folder: where to; made if absent.
         merge: add the adapter to the weights it adapts. Without, only the adapter is written, which needs its base
             model to load.

@@ -1,4 +1,4 @@
-"""Prompts as texts and token ids: chats are rendered, and special tokens stand where they are meant."""
+"""Prompts as texts and token ids: chats are rendered, and special tokens are written only where they are meant."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def encode_prompts(tokenizer: Any, texts: Sequence[str], *, rendered: bool = Fal
 
 
 def added_tokens(tokenizer: Any, texts: Sequence[str] = ()) -> tuple[list[int], list[int]]:
-    """Returns the tokens that a tokenizer puts before and behind a text.
+    """Returns the tokens that a tokenizer puts before and after a text.
 
     Args:
         tokenizer: a tokenizer of transformers.

@@ -238,7 +238,7 @@ class _Rectangle:
 @final
 @dataclass(frozen=True)
 class _Packing:
-    """The layout of a packed row: where its prompts and completions lie, and which tokens a completion sees.
+    """The layout of a packed row: where its prompts and completions are, and which tokens a completion sees.
 
     Args:
         prompts, completions: their rectangles; completions without the last token, which is never an input.

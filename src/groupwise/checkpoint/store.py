@@ -318,7 +318,7 @@ def _read(path: Path, *, reads_contents: bool = True) -> Checkpoint | None:
     the manifest cannot be read.
 
     Args:
-        reads_contents: whether contents are compared, beside sizes.
+        reads_contents: whether contents are compared in addition to sizes.
     """
     try:
         file = path / _MANIFEST

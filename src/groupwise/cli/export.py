@@ -159,7 +159,7 @@ def model_card(
         summary: what `summary.json` holds; empty where the run has not ended.
         which: which of its models.
         card: the domain's description of the folder.
-        controls: name -> score of what was trained beside it for the same time.
+        controls: name -> score of what was trained alongside it for the same time.
         evaluated_on: whether the prompts of its evaluations were trained on.
 
     Returns:

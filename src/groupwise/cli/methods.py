@@ -167,7 +167,7 @@ def _texts(file: Method | MethodFile) -> list[tuple[str, str]]:
 
 
 def _print_texts(rows: list[tuple[str, str]]) -> None:
-    """Prints labelled texts that are not empty, wrapped beside their labels."""
+    """Prints labelled texts that are not empty, wrapped to the right of their labels."""
     from rich.table import Table
     from rich.text import Text
 

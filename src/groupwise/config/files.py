@@ -130,7 +130,7 @@ Rows = list[tuple[str, dict[str, Any]]]
 
 
 def read_rows(path: str | Path, key: str) -> Rows:
-    """Reads a table, in the form that the file's ending says.
+    """Reads a table, in the form that the file's extension names.
 
     A `.jsonl` file has one object a line, a `.json` file a list of objects. The first line of a `.csv` or `.tsv` file
     names the columns, and every cell is a text. A `.txt` file has one prompt a line. Empty lines are left out.
@@ -139,7 +139,8 @@ def read_rows(path: str | Path, key: str) -> Rows:
         key: the key of the configuration that names the file, for errors.
 
     Raises:
-        ConfigError: the ending is none of `ENDINGS`; the file is absent, empty or not UTF-8; or a row cannot be read.
+        ConfigError: the extension is none of `ENDINGS`; the file is absent, empty or not UTF-8; or a row cannot be
+            read.
 
     Example:
         >>> import tempfile
@@ -168,7 +169,7 @@ def read_rows(path: str | Path, key: str) -> Rows:
 
 
 def read_json_lines(path: str | Path, key: str) -> Rows:
-    """Reads a file with one JSON object a line, whatever its ending.
+    """Reads a file with one JSON object a line, whatever its extension.
 
     Only a line feed ends a line: JSON allows every other separator inside a text.
 

@@ -259,7 +259,7 @@ class FromPath(Config):
 
     @classmethod
     def instead_of_unknown(cls, key: str, place: str, table: Mapping[str, Any]) -> str:
-        """Returns where the settings of the user's class stand, and which it has."""
+        """Returns where the settings of the user's class are, and which settings it has."""
         path = table.get("path")
         settings = f"the settings of {path} stand in {place}.settings"
         names = cls._setting_names(path)
@@ -324,7 +324,7 @@ class PieceError(ValueError):
 
 
 class PieceFromPath(FromPath):
-    """A configured object of the class at `path`, in a place where kinds of one base stand.
+    """A configured object of the class at `path`, in a place where kinds of one base are allowed.
 
     A subclass names that base in `base`. Every public member of the base (class variables, settings, methods, the call)
     is answered by the object of the user's class.
@@ -373,7 +373,7 @@ class PieceFromPath(FromPath):
 
         Args:
             name: the name of the method.
-            problem_of: function that says what is wrong with the result, if anything is.
+            problem_of: function that describes what is wrong with the result, if anything is.
 
         Raises:
             PieceError: the method raised, or returned something else. A `ConfigError` and a lack of memory are passed
@@ -445,7 +445,7 @@ class CalledFromPath(Config):
 
     @classmethod
     def instead_of_unknown(cls, key: str, place: str, table: Mapping[str, Any]) -> str:
-        """Returns where the arguments of the function or class stand."""
+        """Returns where the arguments of the function or class are."""
         return f"the arguments of {table.get('path')} stand in {place}.arguments; write {place}.arguments.{key}"
 
     def made(self, base: type[Any], wanted: str, key: str) -> Any:

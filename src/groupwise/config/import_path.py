@@ -135,7 +135,7 @@ _present: ContextVar[Mapping[str, Any]] = ContextVar("present", default={})  # n
 
 @contextmanager
 def holding(objects: Mapping[str, Any]) -> Iterator[None]:
-    """Lets import paths find these objects within the block, beside those of an enclosing block.
+    """Lets import paths find these objects within the block, in addition to those of an enclosing block.
 
     Args:
         objects: name -> object; a name is an identifier.

@@ -90,7 +90,7 @@ NESTED = "nested"
 
 @final
 class OpenKinds:
-    """Marks a place where a table of any installed kind may stand, for use inside `Annotated`.
+    """Marks a place where a table of any installed kind is allowed, for use inside `Annotated`.
 
     The code of a package is imported only for the kind that a table names.
 

@@ -156,7 +156,7 @@ def fill_kinds(
     table is meant, as in `optimiser = "adamw"`, is the kind of the table.
 
     A lower layer is filled before another layer is merged over it, so that an upper layer which names the same kind
-    again keeps the keys beside it.
+    again keeps the other keys of the table.
 
     Args:
         model: the class of the table, or a union of classes whose keys it may have.

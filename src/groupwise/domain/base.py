@@ -313,8 +313,8 @@ class Domain(ABC):
             ) from None
 
     def close(self) -> None:
-        """Ends what runs beside the domain, such as threads and processes of rewards, or of a learner that the domain
-        set; by default the learner.
+        """Ends everything that runs for the domain, such as threads and processes of rewards, or of a learner that the
+        domain set; by default the learner.
         """
         if "learner" in vars(self):
             self.learner.close()

@@ -164,7 +164,7 @@ def config_class(kind: str) -> type[DomainConfig]:
     """Finds the configuration class of a run's domain; `DomainConfig` itself where its package is not installed here.
 
     Args:
-        kind: as the run's `config.json` says it.
+        kind: as the run's `config.json` contains it.
 
     Raises:
         ValueError: the package is installed, and its code cannot be imported.

@@ -191,7 +191,7 @@ def pass_budget(device: torch.device, reserved_bytes: float = 0.0) -> float:
 
     Args:
         device: the device of the model.
-        reserved_bytes: what will be allocated beside it, such as an optimiser's moments.
+        reserved_bytes: what will be allocated in addition to it, such as an optimiser's moments.
 
     Example:
         >>> pass_budget(torch.device("cpu")) == CPU_BYTES

@@ -233,7 +233,7 @@ class Table:
     """A table for people, made once when a run has ended.
 
     Args:
-        name: the file's name without its ending.
+        name: the file's name without its extension.
         title: one sentence.
         columns: heads of the columns.
         rows: cells, one a column.
@@ -277,7 +277,7 @@ class CutsPasses(Protocol):
         """Measures the rows of every kind of pass that is not known; gradients, modes and buffers stay as they are.
 
         Args:
-            reserved_bytes: what will be allocated beside the passes, such as an optimiser's moments.
+            reserved_bytes: what will be allocated in addition to the passes, such as an optimiser's moments.
         """
         ...
 
@@ -377,8 +377,8 @@ class SharesEvaluation(Protocol):
 
 @runtime_checkable
 class Deploys(Protocol):
-    """A domain whose exported folder is used otherwise than a run evaluates its model, so that the folder is measured
-    by itself.
+    """A domain whose exported folder is used differently from how a run evaluates its model, so that the folder is
+    measured by itself.
     """
 
     def deployed(self, folder: Path) -> tuple[Evaluation, Sequence[Table]] | None:

@@ -190,7 +190,8 @@ def checked_demonstrations(samples: Any) -> Samples:
 
 
 def check_scored(place: str, scored: Any, mask: Tensor, requires: Collection[str] = frozenset({"log_prob"})) -> None:
-    """Refuses what is no `Scored`, lacks a field, or has fields of another shape, dtype or device than the mask.
+    """Refuses a result that is not a `Scored`, lacks a field, or has fields of another shape, dtype or device than the
+    mask.
 
     Args:
         place: the method, and where in what it returned.

@@ -27,7 +27,7 @@ class Source:
     """An experiment as it is written: its table and the file it came from.
 
     Args:
-        name: the file's name without its ending, or the name that a resolved configuration states.
+        name: the file's name without its extension, or the name that a resolved configuration states.
         path: the file that was asked for.
         tree: the file's table, laid over the tables that it extends.
         layers: the tables of the extended files and of the file itself, unmerged, the lowest first.

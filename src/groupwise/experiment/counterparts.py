@@ -66,7 +66,7 @@ class Row:
         return self.value.lower() == str(value).lower() or (number is not None and number == _number(self.value))
 
     def with_value(self, value: Any) -> dict[str, Any] | None:
-        """Returns the assignments with another value in them; None where the table does not say how."""
+        """Returns the assignments with another value in them; None where the table does not define how."""
         number, places = _number(value), self.places(self.key)
         if not places and _number(self.value) is not None:
             places = {path for path, stated in self.assigned.items() if _number(stated) == _number(self.value)}
@@ -239,7 +239,9 @@ def _answered(problem: Problem, layers: Sequence[Mapping[str, Any]]) -> Problem:
 
 
 def _value(key: str, value_text: str, layers: Sequence[Mapping[str, Any]]) -> Any:
-    """Returns the value of a key as the error quotes it. If the quotation is cut, the value comes from the last layer."""
+    """Returns the value of a key as the error quotes it. If the quotation is cut, the value is taken from the last
+    layer.
+    """
     try:
         return json.loads(value_text)
     except ValueError:

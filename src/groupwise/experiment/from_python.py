@@ -230,7 +230,7 @@ def _table(source: Source, arguments: Arguments, changes: Mapping[str, Any]) -> 
 
 
 def _replaced(source: Source, arguments: Arguments) -> list[str]:
-    """Returns a sentence for each argument that replaces what the experiment says."""
+    """Returns a sentence for each argument that replaces what the experiment states."""
     domain = source.tree.get("domain", {})
     sentences: list[str] = []
     if arguments.rewards is not None and (names := domain.get("rewards")):

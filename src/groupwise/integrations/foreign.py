@@ -144,7 +144,7 @@ def loss_refusals(objective: Objective, system: str, recorded: frozenset[str]) -
 @dataclass(frozen=True)
 class Trainer:
     """A trainer that calls a policy loss and an advantage estimator by their names, and computes the KL term, the
-    entropy bonus, the divisor and the filter of groups by itself, as its own keys say.
+    entropy bonus, the divisor and the filter of groups by itself, as its own keys state.
 
     Args:
         name: for sentences.

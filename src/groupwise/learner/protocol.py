@@ -83,7 +83,7 @@ class Processes(Protocol):
 class WeightCopy(Protocol):
     """A second set of the trained weights, copied at one moment of the run: a reference, or a running average.
 
-    The copy lies where the learner's weights lie, and need not reach the process of the training loop.
+    The copy lies where the learner's weights are, and need not reach the process of the training loop.
     """
 
     @property

@@ -227,7 +227,7 @@ def gathered(sharded: nn.Module, whole: nn.Module, device: torch.device, *, here
     Args:
         sharded: the module that is trained.
         whole: a plain module of the same parameters and buffers.
-        device: where the whole weights lie. On the CPU the device of the shards holds one whole weight at a time.
+        device: where the whole weights are. On the CPU the device of the shards holds one whole weight at a time.
         here: whether this process needs them; otherwise it gives its shards to the others, and its plain module stays
             empty.
     """

@@ -652,7 +652,7 @@ class WinRate(AdvantageSlot):
     """`A_i = (x_i - mean(x)) / max(std(x), min_std)` inside the group, `x_i = sum_k weight_k w_ik`.
 
     `w_ik` is the share of the others that member i beats in reward k.
-    A difference of at most `margin` is a draw, half a win: what a reward cannot tell apart is not learned from. With
+    A difference of at most `margin` is a draw, half a win: what a reward cannot distinguish is not learned from. With
     `margin = 0`, rewards may be changed by any increasing map; a missing reward takes no part in its comparisons. A
     flat group gives exactly 0, and so does one in which all win as often.
 

@@ -283,9 +283,9 @@ def grouped_rewards(rollouts: Rollouts, partial: Partial, reduce: Reduce, roundi
     """Returns the weighted sum of all rewards, with its groups.
 
     A member that lacks a reward is not present (`partial = "drop"`), or has the sum of the others (`"sum"`); one that
-    lacks them all is never present. A reward that a whole group lacks says nothing about its prompt, and no member is
-    left out for it. Of a reward map, the same holds for each place. Rewards of weight 0 have metrics and no part in the
-    sum.
+    lacks them all is never present. A reward that a whole group lacks carries no information about its prompt, and no
+    member is left out for it. Of a reward map, the same holds for each place. Rewards of weight 0 have metrics and no
+    part in the sum.
 
     Args:
         rollouts: whole groups.

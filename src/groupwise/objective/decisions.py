@@ -155,7 +155,7 @@ class Decisions:
 
     Attributes:
         mask: true where a decision counts: the one field of `acted` that every slot reads.
-        good, bad: bool, `A > 0` and `A < 0`: `[B, T]`, or `[B, 1]` where members have one advantage. They say nothing
+        good, bad: bool, `A > 0` and `A < 0`: `[B, T]`, or `[B, 1]` where members have one advantage. They mean nothing
             where the mask is false.
     """
 

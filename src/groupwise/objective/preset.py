@@ -52,7 +52,7 @@ def method_names() -> tuple[str, ...]:
 
 @cache
 def overlay_names() -> tuple[str, ...]:
-    """Returns the names of all overlays, written behind a preset's with `+`.
+    """Returns the names of all overlays, written after a preset's name with `+`.
 
     Example:
         >>> overlay_names()

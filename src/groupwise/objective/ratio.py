@@ -143,7 +143,7 @@ def scan(
         values: `x [B, T]`.
         beta: weight of the current entry.
         start: `y_0 [B, 1]`.
-        backwards: `y_t = beta x_t + (1 - beta) y_{t+1}` instead, from behind the last entry.
+        backwards: `y_t = beta x_t + (1 - beta) y_{t+1}` instead, starting after the last entry.
     """
     members, width = values.shape
     size = max(1, math.isqrt(width - 1) + 1)

@@ -168,7 +168,7 @@ class Unbounded(TrustSlot):
         return self.form == "log_prob"
 
     def refuses(self, objective: Objective) -> Iterator[str]:
-        """Yields what is ineffective beside a region that ignores the ratio."""
+        """Yields what is ineffective with a region that ignores the ratio."""
         if self.form == "ratio":
             return
         smoothing, ratio = objective.smoothing, objective.ratio

@@ -260,7 +260,7 @@ FIRST_READ = (0, 2)
 
 
 def written_by(folder: RunFolder) -> str | None:
-    """Returns the version that started the run last, and `None` where the folder does not say it."""
+    """Returns the version that started the run last, and `None` where the folder does not state it."""
     try:
         starts = read_json(folder.environment).get("starts")
     except ConfigError:

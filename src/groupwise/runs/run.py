@@ -248,7 +248,7 @@ class Run:
 
     @cached_property
     def controls(self) -> dict[str, Mapping[str, Any]]:
-        """Name of a control that was trained beside the run -> the control's `summary.json`, in the order of the
+        """Name of a control that was trained alongside the run -> the control's `summary.json`, in the order of the
         configuration; damaged files are left out.
         """
         configured = self.config.get("controls")

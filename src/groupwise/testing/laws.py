@@ -118,7 +118,7 @@ class World:
         return past
 
     def with_map(self, values: Tensor) -> World:
-        """Returns the same batch with a reward of every decision, `[B, T]`, beside the others."""
+        """Returns the same batch with a reward of every decision, `[B, T]`, in addition to the others."""
         return replace(self, wide={**self.wide, "map": values})
 
     def scored(self, gradient: bool = True) -> Scored:

@@ -334,7 +334,9 @@ def _columns(trial: _Trial) -> Iterator[str]:
 
 
 def _hostile(trial: _Trial, hostile: Mapping[str, str], singly: bool, report: Callable[[str], None]) -> Iterator[str]:
-    """Yields broken laws of hostile texts: they are scored, and ordinary members beside them keep their values."""
+    """Yields broken laws of hostile texts: they are scored, and ordinary members in the same batch keep their
+    values.
+    """
     shapes = {type(completion) for completion in trial.batch.completions}
     if not shapes <= {str, list}:
         return

@@ -1,4 +1,4 @@
-"""The laws of a slot, which hold for a piece of the objective beside any pieces in the other slots."""
+"""The laws of a slot, which hold for a piece of the objective in combination with any pieces in the other slots."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def check_slot(piece: Slot) -> None:
 
     Raises:
         BrokenLaws: at least one law does not hold; the message lists all of them.
-        ValueError: the object is not a slot, or an objective refuses it beside the plainest other pieces.
+        ValueError: the object is not a slot, or an objective refuses it together with the plainest other pieces.
 
     Example:
         >>> from groupwise.objective.trust import Clip

@@ -22,7 +22,7 @@ log = logging.getLogger("groupwise")
 
 
 class Tracker(Protocol):
-    """Receives what a run says about itself."""
+    """Receives what a run reports about itself."""
 
     def metrics(self, step: int, values: Mapping[str, float]) -> None:
         """Writes the numbers of one step, by metric name."""
@@ -237,7 +237,7 @@ def same_decimals(values: Sequence[float | None]) -> list[str]:
     """Writes all values with the same decimals: three digits of the largest, or two digits of the difference between
     the largest and the smallest where those need more.
 
-    27.80 and 27.91 dB are not "27.8 and 27.9", and 27.8026 says nothing more.
+    27.80 and 27.91 dB are not "27.8 and 27.9", and 27.8026 adds nothing.
 
     Args:
         values: None, which becomes "-", where a number is missing.

@@ -29,7 +29,7 @@ class WandbTracker:
         config: project and mode.
         folder: the run folder; offline files go to `RUN/wandb`.
         resolved: the run's resolved configuration.
-        first_step: the first step this process will say anything of.
+        first_step: the first step this process will report.
 
     Raises:
         ConfigError: wandb is not installed, or cannot start.

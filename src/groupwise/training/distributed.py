@@ -69,7 +69,7 @@ class World:
 
     @property
     def joined(self) -> bool:
-        """True where a process group is behind it, be it of this process alone: then weights can be spread."""
+        """True where it has a process group, even one of this process alone: then weights can be spread."""
         return self.size > 1 or (dist.is_available() and dist.is_initialized())
 
     def sum(self, tensor: Tensor) -> Tensor:
@@ -110,7 +110,7 @@ class World:
     @contextmanager
     def reporting_errors(self) -> Iterator[None]:
         """Informs the other processes of an error that leaves the block, so that none of them waits for this one for
-        ever. Where another process has left before and the connection broke, the error says who, and why.
+        ever. Where another process has left before and the connection broke, the error names it and gives the reason.
 
         Raises:
             ProcessLeftError: another process has left the run.
@@ -146,7 +146,7 @@ class World:
         return range(start, start + base + (self.rank < extra))
 
     def sum_gradients(self, parameters: Sequence[torch.nn.Parameter]) -> None:
-        """Replaces every gradient by its sum over processes, in the order of the parameters: large ones where they lie,
+        """Replaces every gradient by its sum over processes, in the order of the parameters: large ones in place,
         small ones in buckets.
 
         A parameter without a gradient on this process counts as zero; one without a gradient anywhere keeps none.
@@ -195,7 +195,7 @@ class World:
 
 def check_group() -> None:
     """Refuses a process group that the program itself has joined, and that cannot serve a run: under another number
-    than the environment says, where every process would take itself for the first one, or without a backend for the
+    than the environment states, where every process would take itself for the first one, or without a backend for the
     CPU, on which counts are summed. Without a group, the environment itself is checked.
 
     Raises:

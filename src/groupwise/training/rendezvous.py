@@ -2,8 +2,8 @@
 states that it has come.
 
 No signal and no exception interrupts a collective operation, so that a process begins one only when all have come. Who
-is missing is said after a minute; whoever has left the run by an error is waited for by nobody; and processes that came
-to different exchanges, as where code of a user sums on some of them alone, end with that sentence.
+is missing is reported after a minute; whoever has left the run by an error is waited for by nobody; and processes that
+came to different exchanges, as where code of a user sums on some of them alone, end with that sentence.
 
 `torchrun --max-restarts` gives restarted processes the store of the processes before them, with the addresses of dead
 ones in it (seen with torch 2.13: connections refused, or a wait without an end). The number of restarts that torchrun

@@ -151,7 +151,7 @@ class ImagePrompts:
 
         Args:
             text: path of the file; for a pipeline that is asked in words too, `FILE: WORDS`.
-            denoiser: says the size.
+            denoiser: gives the size.
 
         Raises:
             ConfigError: no such file, no image, or one of another size; or no words where some are needed.

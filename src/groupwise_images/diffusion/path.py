@@ -252,7 +252,7 @@ def draw_with_graph(
 
     Args:
         draw: draws the members of some rows, and adds their transitions to the list.
-        passes: which said that so many transitions fit.
+        passes: which decided that so many transitions fit.
     """
     transitions: list[Transition] = []
     try:

@@ -224,7 +224,7 @@ class PipelineAdapter(ABC):
 
     def unpack(self, pipe: Any, latents: Tensor, size: Size) -> Tensor:
         """Converts latents to the shape that the autoencoder takes, which they have by default. Its scale and shift are
-        applied afterwards, as the autoencoder's settings say.
+        applied afterwards, as the autoencoder's settings define.
         """
         return latents
 
@@ -265,8 +265,8 @@ class PipelineAdapter(ABC):
             negatives: a negative prompt for each prompt, or None.
             latents: `[N, *latent_shape]`, the initial noise.
             guidance, num_steps: as the domain has them.
-            arguments: the arguments of the pipeline's call, beside or in the place of those that this method passes;
-                None leaves an argument out.
+            arguments: the arguments of the pipeline's call, in addition to those that this method passes or instead of
+                them; None leaves an argument out.
 
         Returns:
             `[N, 3, H, W]` in [0, 1], of videos `[N, F, 3, H, W]`.

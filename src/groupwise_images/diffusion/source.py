@@ -103,7 +103,7 @@ class ImagePairs(Config):
     Args:
         images: `digits` and `words` are made here, `folder` and `table` read files; each holds out images of its own.
         degradation: what is done to a clean image; only where the images have no degraded ones.
-        instruction: what is asked for in words beside each image, for a pipeline that reads both; unset takes the
+        instruction: what is asked for in words with each image, for a pipeline that reads both; unset takes the
             column `instruction` of the images.
         fresh: true degrades a training image anew at each step, false always the same way.
         repeats: how often each held-out image is degraded for evaluation.

@@ -128,7 +128,7 @@ class UnreadableImage(Exception):
 
 
 def read_image(path: Path, channels: int, key: str = "source", *, trained: bool = False) -> np.ndarray:
-    """Reads uint8 `[C, H, W]`, turned as the EXIF data say.
+    """Reads uint8 `[C, H, W]`, turned as the EXIF data state.
 
     Args:
         path: the path of the file.
@@ -220,7 +220,8 @@ class Folder(Config):
     """Images of a folder, in natural order (image9 before image10); a pair is two files of the same name, whatever
     their suffix.
 
-    Images are turned as their EXIF data say; hidden files are passed over, other files that are not images are counted.
+    Images are turned as their EXIF data state; hidden files are passed over, other files that are not images are
+    counted.
 
     Args:
         clean: the folder with the targets.

@@ -1,5 +1,5 @@
 """Words of three to six letters, drawn in real fonts on patterned paper. Nothing is downloaded: the fonts are inside
-matplotlib, unless others are named, the words beside this file.
+matplotlib, unless others are named, the words are next to this file.
 """
 
 from __future__ import annotations

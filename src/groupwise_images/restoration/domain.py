@@ -357,7 +357,7 @@ class RestorationDomain(ImageDomain):
         ]
 
     def save(self, folder: Path) -> None:
-        """Writes weights as safetensors and the architecture beside them; see `loading.save`."""
+        """Writes weights as safetensors and the architecture next to them; see `loading.save`."""
         loading.save(self.module, self.config.model, folder)
 
     def degraded_example(self) -> Tensor:
@@ -431,7 +431,7 @@ class RestorationDomain(ImageDomain):
     def _pairs(
         self, pictures: Sequence[Picture], streams: Streams, step: int, numbers: Sequence[int] | None = None
     ) -> tuple[Tensor, Tensor]:
-        """Returns clean and degraded images `[P, C, H, W]`, cut and degraded as the configuration says."""
+        """Returns clean and degraded images `[P, C, H, W]`, cut and degraded as the configuration states."""
         clean, degraded = [], []
         for place, picture in enumerate(pictures):
             number = 0 if numbers is None else numbers[place]

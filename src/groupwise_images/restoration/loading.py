@@ -251,7 +251,7 @@ def save(module: nn.Module, config: ModelConfig, folder: Path) -> None:
     """Writes `model.safetensors` (an adapter merged into the weights) and `network.json`, from which `kind =
     "pretrained"` loads.
 
-    With an adapter, its own weights are written beside, in `adapter/`, as peft reads them.
+    With an adapter, its own weights are written separately, in `adapter/`, as peft reads them.
     """
     from safetensors.torch import save_file
 

@@ -21,7 +21,7 @@ def enlarged(images: Tensor, scale: int) -> Tensor:
     """Enlarges images `[N, C, H, W]` by the cubic filter with a = -1/2, as Pillow and MATLAB do; the same images where
     `scale` is 1.
 
-    Values may leave [0, 1] beside an edge; clamp them.
+    Values may leave [0, 1] next to an edge; clamp them.
 
     Example:
         >>> import torch

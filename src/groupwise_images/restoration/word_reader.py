@@ -312,7 +312,7 @@ class Reading:
 
     Args:
         readers: `tesseract`, `rapidocr`, `trained`: the first that is installed reads. Where it is not the first of
-            all, the run says so.
+            all, the run reports that.
         measure: `letters` is the share of edits, `word` asks for the exact word.
         seed: the seed of the reader `trained`.
 

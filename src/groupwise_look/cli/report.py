@@ -65,7 +65,7 @@ def report(
 
 
 def _write(runs: list[Path], out: Path, figures: bool, table: bool, groups: int) -> None:
-    """Writes the page, with the figures and the table that are asked for beside it."""
+    """Writes the page, with the figures and the table that are asked for in addition."""
     from rich.text import Text
 
     from groupwise.cli.output import console

@@ -341,7 +341,7 @@ def run_grid(
     """Runs the unfinished cells of a grid and yields every cell's outcome as the cell ends.
 
     Args:
-        workers: processes at a time; each computes with one thread unless `OMP_NUM_THREADS` says otherwise.
+        workers: processes at a time; each computes with one thread unless `OMP_NUM_THREADS` sets another number.
         command: returns the command that runs a cell.
 
     Yields:

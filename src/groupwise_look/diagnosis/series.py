@@ -44,7 +44,7 @@ class Series:
         return self.metric.removeprefix("eval/")
 
     def __format__(self, spec: str) -> str:
-        """Writes the mean, with three digits unless told otherwise."""
+        """Writes the mean, with three digits unless the format asks for another number."""
         return format(self.mean, spec or ".3g")
 
     @cached_property

@@ -53,7 +53,7 @@ class Stage:
 
     def follow(self, before: Stage) -> None:
         """Takes over the newest evaluations of the stage before: where that one ended, this one begins, and it is not
-        measured twice. Where it is all the same, since it is measured otherwise, its own values take their place.
+        measured twice. Where it is all the same, since it is measured differently, its own values take their place.
 
         Args:
             before: the stage that has ended.

@@ -158,7 +158,7 @@ def scored_fields(choices: Choices, requires: Iterable[str], reference: Tensor |
 
     Args:
         choices: choices with the distributions of the live policy.
-        requires: names of fields beside the log-prob.
+        requires: names of fields in addition to the log-prob.
         reference: `[B, T, N]` nats, the reference's distributions at the same decisions.
     """
     log_probs, requires = choices.log_probs, frozenset(requires)

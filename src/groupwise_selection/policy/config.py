@@ -51,7 +51,8 @@ class Pointer(Config):
 
 @final
 class Pretrained(Config):
-    """A folder that Groupwise wrote: `policy.json` says the sizes and the order, `model.safetensors` holds the weights.
+    """A folder that Groupwise wrote: `policy.json` holds the sizes and the order, `model.safetensors` holds the
+    weights.
 
     Args:
         path: the folder.

@@ -1,5 +1,5 @@
 """Weights of a reward's parts that adapt to the rollouts: to the spread of each part, or to the share of groups whose
-members it tells apart.
+members it distinguishes.
 """
 
 from __future__ import annotations

@@ -225,7 +225,7 @@ _WEIGHTS: Mapping[str, Callable[[Any], Mapping[str, float]]] = {
 
 
 class Mode(Config):
-    """The base of all modes: parts with weights, and the measured fields behind them."""
+    """The base of all modes: parts with weights, and the measured fields that they read."""
 
     def weights(self) -> dict[str, float]:
         """Returns part -> weight; parts of weight 0 are left out."""

@@ -69,7 +69,7 @@ def read_lines(kind: type[_Line], path: str | Path, key: str) -> dict[str, _Line
         key: the key of the configuration that names it, for errors.
 
     Raises:
-        ConfigError: a line cannot be read, or an id stands twice; the message names the line and the field.
+        ConfigError: a line cannot be read, or an id appears twice; the message names the line and the field.
     """
     lines: dict[str, _Line] = {}
     ids: set[str] = set()
@@ -115,7 +115,7 @@ Path_ = Annotated[str, Field(min_length=1)]
 @final
 class Files(Config):
     """One JSON object a line. A query: `id`, `question`, `answers` (one of each annotator), and optionally `pool`
-    (ids of examples), `image` (a path, beside the file), `choices`, `clusters` (`{"image": "17"}`), `split`. An
+    (ids of examples), `image` (a path relative to the file), `choices`, `clusters` (`{"image": "17"}`), `split`. An
     example: `id`, `question`, `answer`, and optionally `image`, `clusters`.
 
     Args:
@@ -151,7 +151,7 @@ class Files(Config):
 
         Raises:
             ConfigError: a file does not exist, a line cannot be read, a field is missing or of the wrong type, an id is
-                unknown or stands twice, or embeddings do not fit; the message names file, line and field.
+                unknown or appears twice, or embeddings do not fit; the message names file, line and field.
         """
         query_lines = read_lines(QueryLine, self.queries, "source.queries")
         example_lines = read_lines(ExampleLine, self.examples, "source.examples")

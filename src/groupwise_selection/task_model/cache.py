@@ -135,7 +135,7 @@ class CachedTaskModel:
 
 
 def machine() -> str:
-    """Describes the influences on the last digits of a model's numbers, beside the model and its device."""
+    """Describes the influences on the last digits of a model's numbers, other than the model and its device."""
     import torch
     import transformers
 
@@ -223,7 +223,7 @@ class AnswerFile:
         self._execute("INSERT OR REPLACE INTO answers VALUES (?, ?, ?)", rows)
 
     def _execute(self, statement: str, rows: Sequence[tuple[str, ...]]) -> None:
-        """Runs a statement for each row. Where the database cannot be used, one warning says so."""
+        """Runs a statement for each row. Where the database cannot be used, there is one warning."""
         if not self._works:
             return
         try:

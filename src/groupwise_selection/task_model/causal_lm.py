@@ -23,7 +23,7 @@ from groupwise_selection.task_model.template import ChatTemplate, Template, Text
 
 @final
 class CausalLMTaskModel:
-    """A frozen causal language model behind a template; see `groupwise_selection.task_model.base.TaskModel`.
+    """A frozen causal language model with a template; see `groupwise_selection.task_model.base.TaskModel`.
 
     `score = sum_t log p(answer_t | prompt, answer_<t)`: the prompt is the template's text tokenised once, the answer is
     tokenised by itself, and the two lists of ids are joined. No text is tokenised again, so no token spans the

@@ -76,7 +76,7 @@ def open_model(config: ImageText, device: str | torch.device = "cpu") -> ImageTe
 
 @final
 class ImageTextTaskModel:
-    """A frozen image-text model behind a template; see `groupwise_selection.task_model.base.TaskModel`.
+    """A frozen image-text model with a template; see `groupwise_selection.task_model.base.TaskModel`.
 
     `score = sum_t log p(answer_t | pictures, prompt, answer_<t)`, the answer's ids appended to the processor's.
 

@@ -107,7 +107,7 @@ class ChatTemplate(Config):
         question: `{question}` is replaced; with `{image}`, the picture is before the text.
         answer: `{answer}` is replaced; the same text is scored, directly after the template's opening of the
             assistant's turn.
-        stop: texts that end a generated answer, beside the end of the turn.
+        stop: texts that end a generated answer, in addition to the end of the turn.
         template_arguments: further arguments of the model's chat template, for example `{ enable_thinking = false }`.
 
     Example:

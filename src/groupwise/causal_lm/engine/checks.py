@@ -39,7 +39,7 @@ async def check_length(client: Any, server: Server, num_tokens: int) -> None:
 
     Args:
         client: an `httpx.AsyncClient`.
-        server: the one that is asked; one that does not tell passes.
+        server: the one that is asked; a server that does not report it passes.
         num_tokens: the number of tokens of the longest prompt and completion of the run together.
 
     Raises:
@@ -101,7 +101,7 @@ async def check_shape(client: Any, server: Server, model: Any) -> None:
 
     Args:
         client: an `httpx.AsyncClient`.
-        server: the one that is asked; one that cannot tell passes.
+        server: the one that is asked; a server that cannot describe it passes.
         model: the trained one, without its adapter.
 
     Raises:
@@ -166,7 +166,7 @@ async def check_vocabulary(client: Any, server: Server, tokenizer: Any, prompts:
         prompts: token ids.
 
     Raises:
-        EngineError: the server tokenizes every prompt otherwise.
+        EngineError: the server tokenizes every prompt differently.
         Interrupted: it does not answer.
     """
     differing: tuple[str, list[int], list[int]] | None = None

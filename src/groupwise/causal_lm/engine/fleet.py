@@ -140,7 +140,7 @@ class Fleet:
             await asyncio.sleep(max(0.02, min(next_try - clock(), 1.0)))
 
     def begin_batch(self) -> None:
-        """Begins the patience with every server anew. One that fails goes on resting."""
+        """Begins the patience with every server anew. A server that fails continues its rest."""
         self.ended_by = None
         for server in self.servers:
             # A lock belongs to one event loop, and every batch runs in its own.
@@ -148,8 +148,8 @@ class Fleet:
             server.failing_since = None
 
     def failed(self, server: Server, error: Interrupted, *, waited: float = 0.0) -> None:
-        """Notes a server's failure, and says so once: at the first one in a row that is more than being busy, or when
-        it has been busy for `silence_seconds`.
+        """Notes a server's failure, and reports it once: at the first one in a row that is more than being busy, or
+        when it has been busy for `silence_seconds`.
 
         Args:
             server: the server that failed.
@@ -178,7 +178,7 @@ class Fleet:
 
     def succeeded(self, server: Server) -> None:
         """Forgets a server's failures, and reports that it is back if the failure was reported. An answer that was
-        under way when it failed does not tell that.
+        under way when it failed does not prove that it works.
         """
         if server.is_reported_down and (server.version == self.version or not self._proves):
             server.is_reported_down = False

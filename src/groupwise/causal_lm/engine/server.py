@@ -78,7 +78,7 @@ class Server:
     Attributes:
         model: the name under which it serves the trained weights.
         version: the version of the weights that it has proved to hold; `None` where that is open.
-        is_reported_down: whether it was said to have failed, and has not answered since.
+        is_reported_down: whether it was reported to have failed, and has not answered since.
         failing_since: since when it has not answered in this batch, on the clock of the event loop; `None` where it
             has.
         unwell_since: the same, of all batches.
@@ -104,7 +104,7 @@ class Server:
         self.reasons: list[str] = []
 
     async def call(self, client: Any, path: str, body: Mapping[str, Any], *, is_quick: bool = False) -> Any:
-        """Posts a request and returns its JSON, or its text where it is none.
+        """Posts a request and returns its JSON, or its text where it is not JSON.
 
         Args:
             client: an `httpx.AsyncClient`.

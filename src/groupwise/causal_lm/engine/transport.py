@@ -108,7 +108,7 @@ class Transport(ABC):
     @abstractmethod
     def write(self, version: int) -> None:
         """Takes the weights of a version, counted from 0, and forgets those of the version before. The model has them
-        during this call; a model in shards lies elsewhere afterwards, and servers that come back are sent them later.
+        during this call; a model in shards is elsewhere afterwards, and servers that come back are sent them later.
         """
 
     @abstractmethod
@@ -149,7 +149,7 @@ class FileTransport(Transport):
 
     @property
     def folder(self) -> Path:
-        """The folder of all versions, made where it is first asked for: then the model has the weights that will lie
+        """The folder of all versions, made where it is first asked for: then the model has the weights that will be
         there, also one that is in shards meanwhile.
         """
         if self._scratch is None:
@@ -251,7 +251,7 @@ async def _reload(client: Any, server: Server, path: str) -> None:
 
 @final
 class LoraTransport(FileTransport):
-    """The adapter alone, loaded beside the base model that the server has.
+    """The adapter alone, loaded in addition to the base model that the server has.
 
     Every version has a name of its own, so that no answer can be of another version or another run. vLLM would take new
     weights under an old name too (`load_inplace`), but then reads the files again for every token that it generates.

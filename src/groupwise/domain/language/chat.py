@@ -116,7 +116,7 @@ class Chat:
         return [*ids, ends[0] if eos is None else eos]
 
     def reply_message(self, text: str) -> dict[str, Any]:
-        """Returns an environment's text as a message; beside tools, as the result of one."""
+        """Returns an environment's text as a message; where there are tools, as the result of one."""
         if not self.tools:
             return {"role": self.config.reply_role, "content": text}
         name = self.tools[0]["function"]["name"]

@@ -288,7 +288,7 @@ class ChatConfig(Config):
 
 @final
 class DemonstrationsConfig(Config):
-    """Texts to learn from by supervision: a warm-up, or a supervised term beside the policy's.
+    """Texts to learn from by supervision: a warm-up, or a supervised term added to the policy's.
 
     A turn of the policy ends, in a chat, with the token that its template writes after an assistant's message
     (`<end_of_turn>` of Gemma), where sampling ends at that token; elsewhere with the tokenizer's `eos_token`.
@@ -359,7 +359,7 @@ class LanguageConfig(DomainConfig):
         chat: when the tokenizer's chat template is used.
         environment: who answers the policy, for conversations; unset is one turn.
         demonstrations: texts for supervised stages and terms.
-        max_prompt_tokens: longest prompt; unset is what the model's context leaves beside `sampling.max_new_tokens`.
+        max_prompt_tokens: longest prompt; unset is what the model's context leaves after `sampling.max_new_tokens`.
         overlong: what happens to a longer one: `error` before anything is computed, `drop` it, or `truncate` it on the
             left; both are counted.
         evaluation: how held-out prompts are evaluated.

@@ -49,7 +49,7 @@ class Policy(ABC):
         learner: the owner of weights and optimiser.
         engine: samples in training.
         live_engine: samples from the weights as they are, also where `engine` asks a server that may lag behind.
-        device: where samples and scores lie.
+        device: where samples and scores are.
         remarks: sentences for people about the model, printed when a run starts.
     """
 

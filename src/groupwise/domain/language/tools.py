@@ -35,7 +35,7 @@ class ToolCall:
     Args:
         name: the name of the tool; empty where the call cannot be read.
         arguments: by name, as JSON gave them.
-        problem: one line that says why the call cannot be read; empty where it can.
+        problem: one line that explains why the call cannot be read; empty where it can.
     """
 
     name: str = ""
@@ -189,7 +189,7 @@ class ToolRunner:
         return _encodable(job.value[: self.max_characters]), True
 
     def error(self, reason: str) -> str:
-        """Returns the one line that tells the policy why a call failed."""
+        """Returns the one line that explains to the policy why a call failed."""
         return _encodable(" ".join(f"error: {reason}".split())[: self.max_characters])
 
 

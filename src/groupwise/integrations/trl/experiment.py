@@ -137,7 +137,7 @@ def from_trl(
 @final
 @dataclass(frozen=True)
 class _Lengths:
-    """The lengths of a run: optimiser steps per generation, and steps of Groupwise (generations) per run and per epoch."""
+    """The lengths of a run: optimiser steps per generation, and steps of Groupwise (generations) per run and epoch."""
 
     updates: int
     num_steps: int

@@ -1,4 +1,4 @@
-"""A judge: a language model behind an OpenAI-compatible address that grades completions."""
+"""A judge: a language model at an OpenAI-compatible address that grades completions."""
 
 from __future__ import annotations
 

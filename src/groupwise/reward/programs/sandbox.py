@@ -1,4 +1,4 @@
-"""Runs a program that a model wrote to its end, behind the wall of `groupwise.reward.wall`, within limits on all
+"""Runs a program that a model wrote to its end, inside the wall of `groupwise.reward.wall`, within limits on all
 processes that it starts.
 """
 
@@ -37,7 +37,7 @@ class Finished:
         timed_out: the wall time ended it.
         errors: what it wrote to standard error, up to the same limit.
         limit: which limit on all its processes ended it: "wall", "cpu", "memory", "disk", "processes", or "".
-        refused: why it did not run behind its wall to its end, whatever it did itself; "" where it did.
+        refused: why it did not run inside its wall to its end, whatever it did itself; "" where it did.
     """
 
     status: int
@@ -56,7 +56,7 @@ async def run_limited(
     line: socket.socket | None = None,
     readable: Sequence[str] = (),
 ) -> Finished:
-    """Runs a program behind the wall; no process of it is left when this returns or is cancelled, and no file, or one
+    """Runs a program inside the wall; no process of it is left when this returns or is cancelled, and no file, or one
     that is being removed.
 
     It sees an environment without the parent's variables (no keys), the system's and Python's files to read, and a
@@ -69,7 +69,7 @@ async def run_limited(
         files: name -> text of what is in its folder at the start.
         stdin: text of its standard input.
         line: an open socket that it gets under the same number, and that is closed here.
-        readable: paths that it may read beside the usual.
+        readable: paths that it may read in addition to the usual.
 
     Returns:
         How it ended and what it printed, read from the descriptor that it wrote to: what it does with names changes
@@ -182,7 +182,7 @@ def _passed(process: int, limits: Limits, group: cgroup.Cgroup | None) -> str:
 
 
 async def _end(process: subprocess.Popen[bytes]) -> None:
-    """Kills a program behind its wall, and waits for the end of its last process."""
+    """Kills a program inside its wall, and waits for the end of its last process."""
     while process.poll() is None:
         if machine_wall.best_wall().kind == "bubblewrap":
             # bubblewrap ends when its first child has ended, and all other processes end with it. If bubblewrap is

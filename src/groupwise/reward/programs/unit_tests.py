@@ -76,7 +76,7 @@ class UnitTests(Reward):
     or a table `{input, output}`: the program is run with this input and must print this output (spaces at line ends
     apart).
 
-    Every test runs the program in a process and folder of its own, behind the wall that
+    Every test runs the program in a process and folder of its own, inside the wall that
     `groupwise.reward.wall` builds: it reads the system's and Python's files and nothing else, writes only
     where nothing is kept, has no network, and ends with all that it started. Whatever happens while it is examined is
     its own wrong answer. No program gives `wrong`.
@@ -151,7 +151,7 @@ class UnitTests(Reward):
         return [missing] if missing else []
 
     def open(self) -> UnitTests:
-        """Returns the function that scores; refuses a machine on which no program can run, or none behind the required
+        """Returns the function that scores; refuses a machine on which no program can run, or none inside the required
         wall.
         """
         wall = machine_wall.best_wall()

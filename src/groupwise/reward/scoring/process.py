@@ -36,7 +36,7 @@ _UNLIMITED = Limits(cpu_seconds=None, memory_mb=None, wall_seconds=None)
 class ProcessReward:
     """Calls a configured reward in another process, by lines of JSON; columns must therefore be JSON-able.
 
-    A shipped reward that is scored member by member evaluates what a policy wrote, so its process runs behind the wall
+    A shipped reward that is scored member by member evaluates what a policy wrote, so its process runs inside the wall
     of `groupwise.reward.wall`, and gets none of this process's variables.
 
     The process lives until `close`, a time limit (`cancel`), or the end of this one, and is started again at the next

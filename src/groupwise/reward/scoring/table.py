@@ -58,7 +58,7 @@ class TrainerState:
 @final
 @dataclass
 class RewardLog:
-    """Numbers and columns that one call of a reward logs beside its values.
+    """Numbers and columns that one call of a reward logs in addition to its values.
 
     Args:
         metrics: name -> the numbers of this batch, which are averaged.
@@ -237,7 +237,8 @@ class RewardTable:
 
         Args:
             partial: the effect of a missing reward with a weight: `drop` gives its member None, unless the reward is
-                missing for the whole group and so says nothing about its prompt; `sum` gives the sum of the others.
+                missing for the whole group and so carries no information about its prompt; `sum` gives the sum of the
+                others.
             groups: the group of each member; all are of one group if not given.
 
         Returns:

@@ -335,7 +335,7 @@ class Extract(Config):
     """Takes the answer out of a completion; the last place that fits counts, since a model may correct itself.
 
     With nothing set the whole completion is the answer. At most one of the three may be set. Nothing found gives None.
-    A thought (`<think>...</think>`) holds no answer, and one that was cut off has none behind it. Only a `tag` that
+    A thought (`<think>...</think>`) holds no answer, and one that was cut off is followed by none. Only a `tag` that
     names the thought, or a `pattern`, which searches all of the text, reads inside.
 
     Example:

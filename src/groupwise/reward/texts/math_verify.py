@@ -48,7 +48,7 @@ class MathVerify(Answer):
     these limits.
 
     Of several boxes (`\\boxed{...}`) the last counts. Numbers are read as by `numeric_answer` where nothing marks
-    mathematics (`$`, `\\`), and where the library finds none. The expected answer may stand with or without dollar
+    mathematics (`$`, `\\`), and where the library finds none. The expected answer may be written with or without dollar
     signs; one that the library cannot read gives a missing reward, counted as `gold_unparsable`.
 
     Example:

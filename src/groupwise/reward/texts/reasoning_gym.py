@@ -74,7 +74,7 @@ class ReasoningGym(Reward):
     The entry is put together from the columns `question` (or the prompt, where there is none), `answer` and `metadata`,
     as reasoning-gym makes them.
 
-    Some of the library's scorers evaluate an answer as Python. All run in a process behind the wall of
+    Some of the library's scorers evaluate an answer as Python. All run in a process inside the wall of
     `groupwise.reward.wall`. A text that could write its own score there, being neither a list nor a formula, earns what
     no answer at all earns. Members are scored one by one and killed when one takes too long or too much memory; that
     member is wrong, and counted as `answer_too_slow` or `answer_too_large`. A scorer that raises on an answer, and not

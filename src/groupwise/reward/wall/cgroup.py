@@ -62,7 +62,7 @@ def make(
         memory_mb: what its processes may use together, what they write to a file system in memory included.
         num_processes: processes and threads at one time.
         top: where control groups are mounted.
-        mine: the file that says in which groups this process is.
+        mine: the file that lists in which groups this process is.
 
     Returns:
         the group; `None` where none may be made that bounds memory, processes and CPU time.

@@ -33,7 +33,7 @@ def readable_paths(network: bool, further: tuple[str, ...] = ()) -> tuple[list[s
 
     Args:
         network: whether it may have the network, and so needs names and certificates.
-        further: paths beside the usual.
+        further: paths in addition to the usual.
 
     Returns:
         Real paths, none inside another, and the path and target of every symbolic link on the way to them.

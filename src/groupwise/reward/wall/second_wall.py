@@ -1,4 +1,4 @@
-"""Runs one program behind Landlock and a filter of system calls, on machines that refuse namespaces: starts it in a
+"""Runs one program under Landlock and a filter of system calls, on machines that refuse namespaces: starts it in a
 folder of its own, ends all its processes with it, and removes the folder.
 """
 

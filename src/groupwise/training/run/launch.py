@@ -136,7 +136,7 @@ def _cut_back(folder: RunFolder, length: int, step: int) -> list[str]:
 
 
 def replay_metrics(session: Session) -> None:
-    """Gives the existing rows to live diagnosis without repeating the sentences that the run has already said."""
+    """Gives the existing rows to live diagnosis without repeating the sentences that the run has already reported."""
     if session.metrics is not None and session.watch is not None:
         for row in read_metrics(session.metrics.path):
             session.watch.see(row)
@@ -152,8 +152,8 @@ class Result:
         summary: the content of `summary.json`; empty after an interrupt.
         interrupted: whether an interrupt ended the run early; `groupwise resume` continues.
         signal: the number of the signal that this process received; 0 otherwise.
-        before_step, after_step: the steps of the evaluations behind `before` and `after` in the summary; their records
-            are in `rollouts/evaluation-STEP.jsonl`.
+        before_step, after_step: the steps of the evaluations that gave `before` and `after` in the summary; their
+            records are in `rollouts/evaluation-STEP.jsonl`.
 
     Example:
         >>> Result(RunFolder(Path("runs/a")), {"metric": "greedy/correct", "after": 0.9}).summary["after"]

@@ -224,7 +224,7 @@ class Session:
         interrupt: a person's or a scheduler's request to end the run.
         watch: live diagnosis, which `groupwise_look` brings; `None` for a control.
         track: how often rollouts are written, and how many records stay.
-        announced: the keys of sentences that were said once and are not repeated.
+        announced: the keys of sentences that were reported once and are not repeated.
         alarm: the rule that the trackers show.
         ends_at: the reading of `perf_counter` by which the run is to have ended, its last evaluation included.
         evaluation_seconds: the time that the newest evaluation took.

@@ -1,4 +1,4 @@
-"""The run folder: the checks before anything is computed, and the files beside the metrics."""
+"""The run folder: the checks before anything is computed, and the files other than the metrics."""
 
 from __future__ import annotations
 

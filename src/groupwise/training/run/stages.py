@@ -45,7 +45,7 @@ from groupwise.training.step.state import Progress, TrainState, ready_rewards, r
 def write_warm_up(session: Session, job: Job, state: TrainState) -> None:
     """Writes the state at the end of a run's warm-up into `RUN/warm_up`; every process must call it.
 
-    A run that started at this step has done no warm-up, and writes nothing. On a full disk the run says one sentence
+    A run that started at this step has done no warm-up, and writes nothing. On a full disk the run reports one sentence
     and continues.
 
     Args:

@@ -1,4 +1,4 @@
-"""The passes of a step beside those of the loss: gradients by cotangents and of demonstrations, passes that add
+"""The passes of a step other than those of the loss: gradients by cotangents and of demonstrations, passes that add
 nothing, and the size of a pass where it is measured.
 """
 
@@ -27,7 +27,7 @@ from groupwise.training.step.state import Progress, Step, TrainState, whole_weig
 
 
 def fit_passes(domain: Domain, state: TrainState, world: World) -> None:
-    """Measures the rows of each kind of pass, beside what the optimiser will take, and agrees on them.
+    """Measures the rows of each kind of pass, in the memory that the optimiser leaves, and agrees on them.
 
     Args:
         domain: the domain of the stage; nothing happens where it does not cut its passes.
@@ -334,7 +334,7 @@ def join_pass(step: Step, samples: Samples, requires: frozenset[str], *, backwar
         samples: at least one member or demonstration.
         requires: names of the fields of the pass.
         backward: whether the others call `backward`. A domain may cut it into passes of its own, and make them in
-            another order than those of `score`, which the others call otherwise.
+            another order than those of `score`, which the others call if this is false.
     """
     device = samples.mask.device
     first = torch.zeros(1, dtype=torch.long, device=device)

@@ -1,4 +1,4 @@
-"""The members of a step: sampled in rounds, scored beside the reference, joined into a batch; and the statistics of a
+"""The members of a step: sampled in rounds, compared with the reference, joined into a batch; and the statistics of a
 round.
 """
 
@@ -172,8 +172,8 @@ class Collected:
     Args:
         samples: the members.
         batch: the same members, compared; `None` (on all processes) when no group was admitted in any round.
-        filler: members that this process sampled, one of which stands in where it has none to train on.
-        earned: the rewards of each group beside its prompt.
+        filler: members that this process sampled, one of which is used where it has none to train on.
+        earned: the rewards of each group with its prompt.
         statistics: to be summed over processes.
         numbers: metrics that have the same value on every process.
         remarks: sentences for the people who follow the run.

@@ -475,7 +475,7 @@ class Step:
 
     def passes(self, lengths: Tensor) -> list[Tensor | None]:
         """Returns the members of each pass of this process, longest members first, so that a batch that does not fit
-        into memory fails at once; neighbours in length stand together, and little is padding. Where the weights are
+        into memory fails at once; members of similar length share a pass, and little is padding. Where the weights are
         spread, all processes make equally many passes: one with fewer members gets `None`, a pass that it only joins.
         Every process must call this method.
 

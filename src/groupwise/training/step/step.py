@@ -4,9 +4,9 @@
     (`sample_round`); then, for each update on these rollouts: plan the weights, score the answers again, compute the
     loss and its gradient (`policy_gradient`), update the weights (`_optimise`); log what happened (`train_step`).
 
-What only some runs need is called by its name and lives beside this page: several rounds of sampling, the reference and
-the statistics of a round (`rollouts`), gradients by cotangents and of demonstrations and measured sizes of passes
-(`passes`), what is remembered of rewards (`state`).
+What only some runs need is called by its name and is in the files next to this one: several rounds of sampling, the
+reference and the statistics of a round (`rollouts`), gradients by cotangents and of demonstrations and measured sizes
+of passes (`passes`), what is remembered of rewards (`state`).
 
 Every process of a run makes the same step on its share of the prompts. `step.world` sums and gathers over processes;
 with one process both give back what they are given.

@@ -169,7 +169,7 @@ def load_lora(pipe: Any, part: str, adapted: Adapted, folder: Path) -> None:
     """Copies an adapter's weights, as diffusers writes them, into the adapter of the same layers and rank.
 
     Raises:
-        ConfigError: the file has other layers or another rank than `model.lora` says.
+        ConfigError: the file has other layers or another rank than `model.lora` states.
     """
     import peft
 

@@ -218,7 +218,7 @@ class PipelineDenoiser(Denoiser):
 
     def _check_repeatable(self, condition: Condition) -> None:
         """Refuses an adapter whose log-probs would differ from their scores: a prediction has to be the same at every
-        call, whichever rows are beside it.
+        call, whatever the other rows are.
         """
         latents = torch.randn(2, *self.latent_shape, generator=torch.Generator().manual_seed(0)).to(self.device)
         timestep = self.schedule(2).timestep[:1].to(latents)

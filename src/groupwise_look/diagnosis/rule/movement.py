@@ -63,7 +63,7 @@ def has_hardly_moved(stage: Stage) -> bool:
     % and less than two standard errors, and its weights have not gone a hundredth of their size. A policy may be
     another one at the same surprisal.
 
-    Densities have no surprisal: there the KL alone tells, where there is one.
+    Densities have no surprisal: there the KL alone shows movement, where there is one.
     """
     ends, taken, kl, way = stage.ends("surprisal"), stage.last("updates/taken"), stage.last("kl"), path(stage)
     if taken is None or sum(value > 0 for value in taken.values) < len(taken) / 2:

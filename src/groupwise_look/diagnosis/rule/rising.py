@@ -26,7 +26,7 @@ _COUNTS = (
 
 
 def num_evaluated(stage: Stage) -> int | None:
-    """Returns how many members an evaluation measures at least; `None` where the settings do not say.
+    """Returns how many members an evaluation measures at least; `None` where the settings do not state it.
 
     Args:
         stage: the stage whose settings are read.
@@ -102,7 +102,7 @@ class Rise:
     Args:
         start, last: as many steps at either end of the stage.
         spread: the standard deviation of rewards inside groups, of the first steps.
-        reach: what the policy could have gained, in units of `spread`; `None` where no KL tells.
+        reach: what the policy could have gained, in units of `spread`; `None` where no KL shows it.
     """
 
     start: Series
@@ -119,7 +119,7 @@ class Rise:
     def is_none(self) -> bool:
         """Whether it is seen that the reward has not risen by anything worth the name. Not having seen a rise is less.
 
-        A small KL leaves little to gain, so that a reward which stands then shows nothing.
+        A small KL leaves little to gain, so that a reward which does not rise then shows nothing.
         """
         share = _SHARE if self.reach is None else _SHARE_OF_REACH * min(self.reach, 1.0)
         return self.most < share * self.spread.mean
@@ -212,7 +212,7 @@ class StartGap:
         return rewards_rise(stage) and risen > CLOSED * self.side * (self.start - self.sampled)
 
     def is_wide(self, stage: Stage, level: float, spreads: float, share: float = 0.2) -> bool:
-        """Returns whether a level of the evaluation lies beyond the first rewards by more than the spread inside
+        """Returns whether a level of the evaluation is beyond the first rewards by more than the spread inside
         groups, the size of both, and the luck of the draw of its members explain.
 
         Args:

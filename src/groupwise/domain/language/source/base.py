@@ -123,7 +123,7 @@ def kept_rows(
         drawn: makes the rows, of JSON's types.
         identity: returns the text by which two rows are the same.
         num: the number of rows; None takes all, until a thousand draws give no new one.
-        what: who makes what, for the line that says once that it takes long.
+        what: who makes what, for the log line that is written once if it takes long.
 
     Example:
         >>> thirds = ({"prompt": place // 3} for place in range(9))
