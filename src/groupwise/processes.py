@@ -28,7 +28,7 @@ class ProcessLeftError(RuntimeError):
 
 
 def is_first_process() -> bool:
-    """Returns whether this process prints and writes: the only one, or rank 0 under torchrun.
+    """Returns whether this process prints and writes. It is the only process, or rank 0 under torchrun.
 
     Example:
         >>> is_first_process()
@@ -58,8 +58,8 @@ def num_processes() -> int:
 
 
 def is_launched() -> bool:
-    """Returns whether a launcher such as torchrun started this process, be it the only one: it states where processes
-    meet, and which of them this one is. Notebooks and clusters set some of that alone.
+    """Returns whether a launcher such as torchrun started this process, even as the only one. A launcher states where
+    the processes meet and which rank each has; notebooks and clusters set only some of that.
 
     Example:
         >>> is_launched()
@@ -166,8 +166,8 @@ def peak_memory_bytes() -> int | None:
 
 @contextmanager
 def without_collection() -> Iterator[None]:
-    """Makes objects that last without Python's collector, which would look through all loaded libraries again and again
-    while their number grows: a quarter of the time in which a domain opens.
+    """Creates long-lived objects without Python's garbage collector, which would search all loaded libraries again and
+    again while the number of objects grows: a quarter of the time in which a domain opens.
 
     Example:
         >>> with without_collection():

@@ -57,8 +57,8 @@ class Reply:
 
 @cache
 def certificates() -> SSLContext:
-    """Returns the certificates that a client of ours trusts. They are read once: `httpx` by itself reads them anew for
-    every client, which takes longer than most requests.
+    """Returns the certificates that the clients of this package trust. They are read once: `httpx` by itself reads them
+    again for every client, which takes longer than most requests.
     """
     import httpx
 

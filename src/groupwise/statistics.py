@@ -138,8 +138,8 @@ ABOVE_ZERO = 1e-3
 
 @final
 class AboveZero(Statistic):
-    """The number of log-probs of discrete decisions above zero. Reading it is an error where it is not 0, and gives no
-    metric where it is.
+    """The number of log-probs of discrete decisions above zero. Reading it raises an error if it is not 0, and gives no
+    metric if it is.
 
     The check does not wait for a device: it is a sum like any other, and the error is raised when a step is logged.
     """
@@ -179,8 +179,8 @@ class Events(Statistic):
 
 @final
 class NotFinite(Statistic):
-    """The number of log-probs that are NaN or infinite, where the plan does not count them as data: reading it is an
-    error where it is not 0.
+    """The number of log-probs that are NaN or infinite, where the plan does not count them as data. Reading it raises
+    an error if it is not 0.
     """
 
     @staticmethod

@@ -321,7 +321,9 @@ class Mixed(Config):
 
     @property
     def factor(self) -> int:
-        """How many times smaller the sides become: the product over the parts, or that of each where one is drawn."""
+        """The factor by which the sides become smaller: the product over the parts, or that of each part where one is
+        drawn.
+        """
         return self.parts[0].factor if self.choose == "one" else math.prod(part.factor for part in self.parts)
 
     def __call__(self, image: np.ndarray, random: np.random.Generator) -> np.ndarray:

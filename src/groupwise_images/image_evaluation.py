@@ -41,7 +41,7 @@ class JudgedImages:
 
     @staticmethod
     def concatenate(parts: Sequence[JudgedImages]) -> JudgedImages:
-        """Joins those of consecutive prompts."""
+        """Joins the judged images of consecutive prompts."""
         names = dict.fromkeys(name for part in parts for name in part.measured)
         return JudgedImages(
             {place: image for part in parts for place, image in part.shown.items()},
@@ -50,7 +50,9 @@ class JudgedImages:
         )
 
     def metrics(self, mode: str) -> dict[str, float]:
-        """Computes means over all: of the rewards, called `mode/...` (see `means`), and of what else was measured."""
+        """Computes means over all images: of the rewards, called `mode/...` (see `means`), and of the other measured
+        numbers.
+        """
         further = {name: math.fsum(values) / len(values) for name, values in self.measured.items()}
         return means(mode, self.table) | further
 

@@ -162,7 +162,7 @@ def _content(image: Any) -> Any:
 
 @cache
 def _file_content(path: str) -> Any:
-    # A file that cannot be read is named where it is shown.
+    # An unreadable file is no error here: the error comes, with the file's name, where the picture is shown.
     try:
         return hashlib.blake2b(Path(path).read_bytes(), digest_size=16).digest()
     except OSError:

@@ -49,7 +49,7 @@ class Background:
         self._tasks = WeakSet[Any]()
 
     def follow(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Notes from now on which tasks of a loop begin for which owner."""
+        """Notes from now on which owner began which task of a loop."""
         self._loop = loop
         factory: Any = loop.get_task_factory()
         if not isinstance(factory, _NotingFactory):
@@ -57,7 +57,7 @@ class Background:
 
     @contextmanager
     def owning(self) -> Iterator[None]:
-        """Owns what the calling thread begins within the block."""
+        """Makes this object the owner of every task that the calling thread begins within the block."""
         token = _OWNER.set(self)
         try:
             yield

@@ -60,7 +60,7 @@ _TINY_NORM = 1e-12
 
 
 def factors(reduction: Reduction, counts: Sequence[int]) -> list[float]:
-    """Returns the number that each datum's advantages are multiplied by so that the server's gradient is a sum.
+    """Returns a factor for each datum's advantages, with which the server's gradient is a sum.
 
     Args:
         reduction: the server's rule.

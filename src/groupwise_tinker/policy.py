@@ -179,7 +179,7 @@ def _check_engine(engine: EngineConfig) -> None:
 
 
 def check_config(config: LanguageConfig) -> None:
-    """Refuses settings of a run that a server cannot give, before the server is spoken to.
+    """Refuses settings of a run that a server cannot serve, before the server is called.
 
     Raises:
         ConfigError: a temperature other than 1, top-p or top-k, at any step, or stop texts, also of an environment.

@@ -1,8 +1,8 @@
 """A causal LM taken apart at its head: the hidden states below it, and the weight, bias, scale and cap that turn them
 into logits.
 
-Which scale and cap a model family uses is not trusted but tried: the candidates its configuration names are compared
-once with the logits of the model itself, and a model that none of them reproduces is refused.
+The scale and the cap of a model family are tried instead of trusted: the candidates that its configuration names are
+compared once with the logits of the model itself, and a model that none of them reproduces is refused.
 """
 
 from __future__ import annotations

@@ -186,7 +186,7 @@ _OF_THE_RUN = {
 
 @final
 class SyncFromPath(Config):
-    """A way of the weights to the servers of your own.
+    """A user's way of sending weights to the servers.
 
     Args:
         path: `package.module:Class`, a subclass of `groupwise.causal_lm.engine.transport.Transport`; the module may be
@@ -272,7 +272,7 @@ class VllmEngine(Config):
 
     @property
     def memory_share(self) -> float:
-        """The share of a GPU's memory that a server which the run starts takes there; 0 where none is started.
+        """The share of a GPU's memory that a server started by the run takes; 0 where the run starts none.
 
         Example:
             >>> VllmEngine(start=True, arguments=("--gpu-memory-utilization", "0.5")).memory_share

@@ -65,7 +65,7 @@ def choose_tiles(device_type: str, free_bytes: float) -> Tiles:
 
 @cache
 def tiles_of(device: torch.device) -> Tiles:
-    """Returns the tiles of a device, chosen once in a process: a later change of sizes would change rounding."""
+    """Returns the tiles of a device, which are chosen once per process, because another size would change rounding."""
     from groupwise.memory import available_bytes
 
     return choose_tiles(device.type, available_bytes(device, None) if device.type == "cuda" else 0)

@@ -119,8 +119,8 @@ def end_ids(model: Any, tokenizer: Any = None) -> tuple[int, ...]:
 
 
 def written_texts(tokenizer: Any, rows: Sequence[Sequence[int]], ends: Collection[int]) -> list[str]:
-    """Decodes completions. Tokens that end, begin or fill a text go, and so do unknown ones; other special tokens, such
-    as `<think>` of some tokenizers, stay as they were written.
+    """Decodes completions without unknown tokens and without tokens that end, begin or fill a text. Other special
+    tokens, such as `<think>` of some tokenizers, are kept.
 
     Args:
         rows: token ids of each completion.
@@ -421,7 +421,7 @@ class Gathers(Protocol):
     """The processes of a run, as far as an engine needs them."""
 
     def gather(self, value: Any) -> list[Any]:
-        """Returns one plain value a process, on all of them."""
+        """Collects a plain value from each process, and returns all of them on every process."""
         ...
 
 
@@ -441,7 +441,9 @@ class Engine(ABC):
         """Samples the groups of a batch; result and errors: see `groupwise.causal_lm.sampler.sample`."""
 
     def announce_length(self, num_tokens: int) -> None:  # noqa: B027
-        """Notes that texts will be sampled of that many tokens of prompt and completion; does nothing by default."""
+        """Notes the number of tokens of the longest text that will be sampled, prompt and completion; does nothing by
+        default.
+        """
 
     def send_weights(  # noqa: B027
         self, prompts: Sequence[Sequence[int]], max_new_tokens: int, peers: Gathers

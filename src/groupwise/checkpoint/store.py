@@ -98,7 +98,7 @@ def write_record(
 
 
 def checksum(path: Path) -> int:
-    """Returns the CRC-32 of a file, of which a part at a time is read."""
+    """Returns the CRC-32 of a file, which is read piece by piece."""
     value = 0
     with path.open("rb") as file:
         while block := file.read(2**24):

@@ -133,9 +133,9 @@ _SMALLER = (
 def message_for_user(error: BaseException) -> str | None:
     """Returns the message of an error that was raised on purpose, or None for a defect.
 
-    An error is meant for the user when a `raise` of this package raised it, which always says what to write instead,
-    when memory ran out, and when the system refuses a path. What else comes out of a library, or out of an operation
-    that failed inside one of our lines, is a defect.
+    Three kinds of errors are meant for the user: those raised by a `raise` of this package, whose message contains the
+    remedy, lack of memory, and paths that the system refuses. Any other error, from a library or from an operation that
+    failed in a line of this package, is a defect.
 
     Args:
         error: what was caught.

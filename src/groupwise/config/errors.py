@@ -103,8 +103,8 @@ class ConfigError(ValueError):
 
 @contextmanager
 def keys_under(place: str) -> Iterator[None]:
-    """Puts the place of a configuration before the keys that errors inside the block name, where what raises them does
-    not know whose configuration it reads.
+    """Puts the place of a configuration before the keys of errors inside the block, where the code that raises them
+    does not know whose configuration it reads.
 
     Args:
         place: the dotted path of the configuration.

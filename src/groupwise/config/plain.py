@@ -89,7 +89,7 @@ def check_dots(text: str, source: str = "") -> None:
 
 
 def why_unreadable(error: Exception) -> str:
-    """Returns the reason of a parser of TOML or JSON, in words about the file rather than about Python.
+    """Returns the reason why a parser of TOML or JSON failed, in words about the file rather than about Python.
 
     Args:
         error: the exception of the parser.

@@ -23,7 +23,7 @@ M = TypeVar("M", bound=BaseModel)
 
 
 def validate(model: type[M], tree: Mapping[str, Any], source: str = "") -> M:
-    """Validates a plain table into a `model`, or raises one error with every reason why not.
+    """Validates a plain table into a `model`, or raises one error that lists every problem.
 
     Args:
         tree: nested tables of JSON-able values.

@@ -230,8 +230,8 @@ class Domain(ABC):
 
     def describe(self, samples: Samples, rows: Tensor) -> list[dict[str, Any]]:
         """Describes members for people: JSON-able records for `rollouts/`; an image in one is a `uint8` tensor `[H, W]`
-        or `[H, W, 3]`. By default the prompt's columns, and what the payload holds of the member in text or in at most
-        64 numbers; where that is nothing, how many decisions it took.
+        or `[H, W, 3]`. By default a record has the prompt's columns, and the member's payload as far as it is text or
+        at most 64 numbers; if there is no such payload, the number of its decisions.
 
         Args:
             samples: the samples as `sample` gave them.
@@ -249,7 +249,7 @@ class Domain(ABC):
         ]
 
     def asked(self, text: str) -> Prompt:
-        """Makes a prompt of what a person typed: the training prompt of the same text or key, or a new one of the text
+        """Makes a prompt from a text that a person typed: the training prompt with this text or key, or a new prompt,
         where a text alone makes a prompt (`takes_text`).
 
         Args:
@@ -283,8 +283,8 @@ class Domain(ABC):
 
     @property
     def vocabulary(self) -> str:
-        """A hash of what the numbers that the policy reads and writes stand for, such as the words of a tokenizer: a
-        run refuses to start from weights of another vocabulary. Empty where the numbers need none.
+        """A hash of the meaning of the numbers that the policy reads and writes, such as the words of a tokenizer. A
+        run refuses to start from weights with another vocabulary. Empty where the numbers need no hash.
         """
         return ""
 
@@ -377,7 +377,8 @@ class Domain(ABC):
 
 
 def require_gradient(domain: Domain, scored: Scored) -> None:
-    """Refuses fields that were to be differentiated and that no parameter of the policy has a part in.
+    """Refuses scored fields if none of them depends on a parameter of the policy: nothing could be learned from
+    them.
 
     Args:
         domain: the domain whose `score` returned the fields.

@@ -45,7 +45,8 @@ class Fault(ValueError):
 
 
 def check_returns(domain: Domain) -> Domain:
-    """Makes a user's domain check at every call what it returns to a step; one of ours, whose tests do, stays as it is.
+    """Checks at every call what a user's domain returns to a step. A domain of this package is not checked: its tests
+    do that.
 
     Args:
         domain: any; its methods are replaced on this object alone.
@@ -507,7 +508,7 @@ def first_samples(
 
 
 def check_recorded(domain: Domain, samples: Samples, tolerance: float, *, relative: float = 0.0) -> None:
-    """Refuses log-probs that are not those which `score` gives under the same weights.
+    """Refuses recorded log-probs that differ from those of `score` under the same weights.
 
     Args:
         samples: the samples as `first_samples` returned them.
@@ -599,11 +600,11 @@ def _called(name: str, method: Any, *arguments: Any, **options: Any) -> Any:
 
 @contextmanager
 def naming_failed_method(domain: Domain) -> Iterator[None]:
-    """Names the method of a user's domain, or of its learner, in which a block fails; the original error is the cause
-    of the new one.
+    """If the block fails in a method of a user's domain, or of its learner, raises an error that names the method; the
+    original error is its cause.
 
-    The method is the first of theirs that the error's traceback enters, whoever called it. Errors below a method of
-    this package alone stay as they are, and so do errors that name their remedy, and memory that ran out.
+    The named method is the first of theirs that the error's traceback enters, whoever called it. Other errors are not
+    changed: those below methods of this package, those that name their remedy, and lack of memory.
 
     Args:
         domain: the domain whose methods the block may call.

@@ -93,8 +93,8 @@ class DomainConfig(Config):
         raise NotImplementedError
 
     def open_to_spread(self, *, streams: Streams, device: str = "cpu") -> Domain:
-        """Opens the domain of a run with `train.sharding = "full"`, which spreads its weights over processes before
-        anything else: where it can, so that no device and no process has to hold all of them.
+        """Opens the domain of a run with `train.sharding = "full"`, in which weights are spread over processes. Where
+        the domain can, it spreads them first, so that no device and no process has to hold all of them.
 
         Args:
             streams, device: see `open`.

@@ -124,7 +124,9 @@ def read_rewards(arguments: Arguments, rewards: Any, columns: frozenset[str] | N
 
 
 def numbered(rewards: Iterable[Any]) -> Iterator[tuple[str, Any]]:
-    """Yields (name, reward): a function's name or the kind of a configured reward, numbered where it repeats."""
+    """Yields (name, reward). The name is that of a function or the kind of a configured reward, with a number if it
+    repeats.
+    """
     used: dict[str, int] = {}
     for reward in rewards:
         name = getattr(reward, "kind", None) if isinstance(reward, Reward) else getattr(reward, "__name__", None)
@@ -392,7 +394,7 @@ def _is_module(value: Any) -> bool:
 
 
 def nested_changes(changes: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns changes as nested tables: `{"train.num_steps": 3}` and `train=dict(num_steps=3)` say the same.
+    """Returns changes as nested tables: `{"train.num_steps": 3}` and `train=dict(num_steps=3)` are equivalent.
 
     Args:
         changes: keys of an experiment, dotted or nested, with their values.

@@ -66,7 +66,7 @@ class Row:
         return self.value.lower() == str(value).lower() or (number is not None and number == _number(self.value))
 
     def with_value(self, value: Any) -> dict[str, Any] | None:
-        """Returns the assignments with another value in them; None where the table does not define how."""
+        """Returns the assignments with another value in them; None where the table does not define any."""
         number, places = _number(value), self.places(self.key)
         if not places and _number(self.value) is not None:
             places = {path for path, stated in self.assigned.items() if _number(stated) == _number(self.value)}

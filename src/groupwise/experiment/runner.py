@@ -95,8 +95,8 @@ def begin_or_resume(experiment: Experiment, folder: Path, *, controls: bool = Tr
 
 
 def with_controls(experiment: Experiment, controls: bool) -> Experiment:
-    """Returns the experiment with its controls, or without: the run's configuration records that there are none, so
-    that a resumed run leaves them out as well.
+    """Returns the experiment with or without its controls. Without, the run's configuration records that there are
+    none, so that a resumed run leaves them out as well.
 
     Example:
         >>> with_controls(load_experiment("language"), False).controls

@@ -323,7 +323,7 @@ def _partial(schema: Any) -> Any:
 
 
 def refuse_kind(table: Mapping[str, Any], place: str) -> None:
-    """Refuses a kind outside of any table, beside which `merge` would drop every other key.
+    """Refuses a kind outside of any table, because `merge` would then drop every other key.
 
     Args:
         table: an experiment, or the `set` of a stage or control.

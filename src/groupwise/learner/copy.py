@@ -52,8 +52,8 @@ class LocalCopy:
 
     @contextmanager
     def active(self) -> Iterator[None]:
-        """Makes the module compute with these weights, without gradient, within the block; the swap exchanges
-        storages, so that no tensor is copied, or the content of shards.
+        """Makes the module compute with these weights, without gradient, within the block. Storages are exchanged, so
+        no tensor is copied; for shards the contents are exchanged.
         """
         with torch.no_grad(), ExitStack() as stack:
             reshard(self._module)

@@ -472,7 +472,7 @@ class LocalLearner:
         return {**record, "state": state}
 
     def close(self) -> None:
-        """Does nothing: the weights live in this process, and no other one has to end."""
+        """Does nothing: the weights are in this process, and no other process has to end."""
 
 
 def trained_tensors(module: nn.Module) -> dict[str, Tensor]:

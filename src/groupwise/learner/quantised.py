@@ -1,4 +1,4 @@
-"""Weights that were quantised are refused before they are read: none of their kinds is known to train right."""
+"""Refuses quantised weights before they are read: for none of their kinds is training known to be right."""
 
 from __future__ import annotations
 

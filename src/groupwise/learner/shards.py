@@ -184,7 +184,8 @@ def whole_tensor(tensor: Tensor) -> Tensor:
 
 
 def part_of(whole: Tensor, like: Tensor) -> Tensor:
-    """Returns this process's part of a whole tensor, cut as another tensor is; the whole where that is a plain one.
+    """Returns this process's part of a whole tensor, cut in the same way as another tensor; the whole if that one is
+    plain.
 
     Args:
         whole: a tensor of the global shape of `like`.
@@ -250,7 +251,7 @@ def gathered(sharded: nn.Module, whole: nn.Module, device: torch.device, *, here
 
 
 def release(whole: nn.Module) -> None:
-    """Takes its weights from a plain module; a pass through it fails until they are gathered."""
+    """Takes the weights away from a plain module; a pass through it fails until they are gathered."""
     for parameter in whole.parameters():
         parameter.data = parameter.data.new_empty(0)
 

@@ -499,7 +499,7 @@ class Rank(AdvantageSlot):
     """Equal rewards get their average rank, or ranks in the order of the members."""
 
     def advises(self, objective: Objective) -> Iterator[str]:
-        """Yields what ranks leave out."""
+        """Yields a remark on what ranks ignore."""
         yield "advantage.kind = 'rank' discards the size of differences between rewards"
 
     def __call__(self, rewards: Grouped, running: Running) -> tuple[Float[Tensor, "B K"], Running]:
@@ -583,7 +583,7 @@ class RunningStd(AdvantageSlot):
         return self
 
     def advises(self, objective: Objective) -> Iterator[str]:
-        """Yields what a running baseline compares with."""
+        """Yields a remark on what a running baseline compares with."""
         if self.baseline == "running":
             yield (
                 "advantage.baseline = 'running' replaces the comparison inside a group by the difficulty of its prompt"

@@ -24,7 +24,7 @@ from groupwise.statistics import Mean, Reduce, Statistic, as_float, logical_and,
 @final
 @dataclass(frozen=True)
 class Counts:
-    """The update as aggregation sees it.
+    """The counts of an update that aggregation reads.
 
     Args:
         mask: `[B, T]` bool, valid decisions of admitted members.
@@ -52,7 +52,9 @@ class Counts:
         return self.reduce(self.length.sum() if where is self.mask else where.sum(dtype=torch.float64)).clamp(min=1)
 
     def spread(self, weight: Float[Tensor, ...]) -> Float[Tensor, ...]:
-        """Returns `[B, T]`: a weight for all, or one a member `[B, 1]`, at its valid decisions; 0 elsewhere."""
+        """Returns `[B, T]`: a weight at each valid decision, 0 elsewhere. The weight is one number for all members, or
+        one a member `[B, 1]`.
+        """
         return torch.where(self.mask, weight, 0.0)
 
 

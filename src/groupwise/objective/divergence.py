@@ -137,7 +137,7 @@ class K1(Penalty):
     kind: Literal["k1"] = "k1"
 
     def advises(self, objective: Objective) -> Iterator[str]:
-        """Yields that the estimator has no gradient on average in the loss."""
+        """Yields a remark that the estimator has no gradient on average in the loss."""
         if self.place == "loss":
             yield (
                 f"divergence.kind = 'k1' in the loss against the {self.against} policy: its mean gradient on-policy is"

@@ -67,9 +67,8 @@ class Ema(SmoothingSlot):
 
     def reach(self, terms: Bool[Tensor, "B T"], decisions: Decisions) -> Bool[Tensor, "B T"]:
         """Returns the decisions that the gradient of these terms reaches: their own, and without `detach` all before
-        them in their member.
-
-        The backward pass's own recursion, on ones: what is too far back for its numbers is out of reach here as well.
+        them in their member. It is computed by the backward pass's own recursion, applied to ones: decisions too far
+        back for its floating-point numbers are not reached here either.
         """
         if self.detach or self.beta == 1.0 or terms.shape[1] == 0:
             return terms

@@ -145,7 +145,7 @@ class _EachMember:
 
 
 def example(completions: Sequence[Text], word: str = "because", **columns: Sequence[Any]) -> list[float]:
-    """Returns 1 where a word occurs and 0 where it does not: the shortest example of a reward.
+    """Returns 1 if a word occurs and 0 if not: the shortest example of a reward.
 
     Args:
         word: text whose occurrence is rewarded.

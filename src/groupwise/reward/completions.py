@@ -82,7 +82,7 @@ def content_text(content: Any) -> str:
 
 
 def excerpt(text: str, length: int = 60) -> str:
-    """Returns the beginning of a text on one line, for messages.
+    """Returns the beginning of a text on one line, for error messages.
 
     Args:
         length: number of characters after which the text is cut.
@@ -126,7 +126,7 @@ class ParsedText(str):
     message: Message
 
     def __new__(cls, text: str, message: Message | None = None) -> ParsedText:
-        """Makes the text; copying gives the message afterwards."""
+        """Creates the text; a copy gets the message afterwards."""
         made = super().__new__(cls, text)
         made.message = message or {}
         return made
@@ -228,7 +228,7 @@ def shape_advice(error: str, completions: Sequence[Any]) -> str:
 @final
 @dataclass(frozen=True)
 class Content:
-    """A completion in short.
+    """A summary of a completion.
 
     Args:
         digest: equal for equal completions.

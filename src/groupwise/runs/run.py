@@ -107,7 +107,8 @@ class EvaluatedOn:
 
     @staticmethod
     def together(parts: Iterable[EvaluatedOn]) -> EvaluatedOn:
-        """Returns the counts of one run where all runs call their prompts the same; otherwise no counts.
+        """Returns the counts of one of the runs if all runs describe their prompts in the same words; otherwise no
+        counts.
 
         Args:
             parts: the counts of each run.

@@ -94,7 +94,7 @@ class ConsoleTracker:
             )
 
     def members(self, step: int, place: str, records: Sequence[Mapping[str, Any]], pictures: Mapping[str, Any]) -> None:
-        """Members are in `rollouts/`; a terminal shows none."""
+        """Shows nothing: the members are in `rollouts/`."""
 
     def alarm(self, rule: str) -> None:
         """Shows the cause of what is wrong now, below the bar or at the end of a line."""

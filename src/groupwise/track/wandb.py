@@ -81,14 +81,14 @@ class WandbTracker:
         self._log(step, logged)
 
     def note(self, text: str) -> None:
-        """Sentences are for the console."""
+        """Does nothing: sentences are for the console."""
 
     def alarm(self, rule: str) -> None:
-        """Findings are for the console and `groupwise doctor`."""
+        """Does nothing: findings are for the console and `groupwise doctor`."""
 
     def close(self) -> None:
-        """Ends the run there. Where W&B's process is gone, what it hooked into Python's imports goes too: it would fail
-        what is imported later.
+        """Ends the run at W&B. If W&B's process is gone, its hooks into Python's imports are removed too, because they
+        would make later imports fail.
         """
         try:
             self._run.finish()
@@ -172,10 +172,10 @@ class TensorboardTracker:
         self._writer.flush()
 
     def note(self, text: str) -> None:
-        """Sentences are for the console."""
+        """Does nothing: sentences are for the console."""
 
     def alarm(self, rule: str) -> None:
-        """Findings are for the console and `groupwise doctor`."""
+        """Does nothing: findings are for the console and `groupwise doctor`."""
 
     def close(self) -> None:
         """Closes the event file."""

@@ -67,7 +67,7 @@ class OptimiserConfig(Steps):
 
     @property
     def source(self) -> None:
-        """None: the optimiser is the learner's own."""
+        """Returns None: the learner uses its own optimiser."""
         return None
 
 

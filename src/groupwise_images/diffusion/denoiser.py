@@ -169,7 +169,7 @@ class Denoiser(ABC):
         """Writes the model in diffusers' folder format."""
 
     def with_module(self, module: nn.Module) -> Self:
-        """Returns this denoiser with a copy of its module that is computed with in its place."""
+        """Returns this denoiser with a copy of its module, which does the computing."""
         other = copy.copy(self)
         other.module = module
         return other

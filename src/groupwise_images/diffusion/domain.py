@@ -67,7 +67,7 @@ shift of every element spreads the log-ratio.
 
 
 def clip_remark(reduce: str, elements: int) -> str:
-    """Explains in a sentence what the unit of the log-probs makes of a clip.
+    """Explains in a sentence how the unit of the log-probs affects a clip.
 
     A shift of `delta` standard deviations in every element spreads the log-ratio by `delta / sqrt(D)`, `delta sqrt(D)`,
     `delta`, `delta` for mean, sum, sqrt and per_element. Flow-GRPO's clip of 1e-4 on means over 16,384 elements holds

@@ -54,7 +54,8 @@ def diversity_of_prompts(images: Tensor, num_images: int) -> list[float]:
 
 
 def prompts_at_once(num_images: int, elements: int) -> int:
-    """Returns the number of prompts whose images are drawn and judged before they are let go; see `images_at_once`.
+    """Returns the number of prompts whose images are drawn and judged together before they are released; see
+    `images_at_once`.
 
     Args:
         num_images: images a prompt.
@@ -68,7 +69,7 @@ def prompts_at_once(num_images: int, elements: int) -> int:
 
 
 def judged_images(config: EvaluationConfig, first: int, images: Tensor, table: RewardTable) -> JudgedImages:
-    """Keeps of judged images the numbers, and those that people see.
+    """Keeps the numbers of judged images, and the images that people see.
 
     Args:
         config: the configuration of the evaluation.

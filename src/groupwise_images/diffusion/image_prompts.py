@@ -31,8 +31,8 @@ IMAGES = "data.source.images"
 class ImagePrompts:
     """Training and held-out images of a source as prompts.
 
-    The text of a prompt, and its key, is the image's name; of a further degradation of a held-out image with its number
-    behind it. Images are added by `shown`, so that a long list of prompts holds none.
+    The text of a prompt, and its key, is the image's name; further degradations of a held-out image have a number after
+    it. Images are added by `shown`, so that a long list of prompts holds none.
 
     Args:
         source: images and degradation.
@@ -108,8 +108,8 @@ class ImagePrompts:
         )
 
     def check(self, denoiser: Denoiser, model: ModelConfig) -> None:
-        """Refuses images of another size than those that the model is conditioned on or draws, and what is asked in
-        words in two places, or of some images only.
+        """Refuses images whose size differs from that of the images that the model draws or is conditioned on. Also
+        refuses an instruction that is given in two places, or for some images only.
 
         Args:
             denoiser: the model.

@@ -247,8 +247,8 @@ class SamplerGraph:
 def draw_with_graph(
     draw: Callable[[Tensor, list[Transition]], Drawn], num_members: int, module: nn.Module, passes: PassSizes
 ) -> tuple[Drawn | None, SamplerGraph | None]:
-    """Draws all members in one pass and returns their paths with the graph; neither where memory does not hold them
-    after all, so that later passes take half.
+    """Draws all members in one pass and returns their paths with the graph. If memory runs out, returns neither, and
+    later passes take half.
 
     Args:
         draw: draws the members of some rows, and adds their transitions to the list.

@@ -42,7 +42,7 @@ class PromptImage:
 
     @cached_property
     def content(self) -> str:
-        """A hash of the pixels, under which what is encoded of them is cached."""
+        """A hash of the pixels, which is the cache key for their encodings."""
         return hashlib.blake2b(repr(self.pixels.shape).encode() + self.pixels.tobytes(), digest_size=16).hexdigest()
 
     @cached_property
@@ -206,8 +206,8 @@ class PipelineAdapter(ABC):
         return unconditional + guidance * (prompted - unconditional)
 
     def without_image(self, condition: Tensors) -> Tensors:
-        """Returns the condition of negative prompts with its image left out too, for `model.image_guidance`. An adapter
-        that does not write it cannot be guided by its image, as by default.
+        """Returns the condition of negative prompts with the image left out too, for `model.image_guidance`. By default
+        there is none, and the pipeline cannot be guided by its image.
         """
         raise NotImplementedError
 

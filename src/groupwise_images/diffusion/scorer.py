@@ -236,7 +236,7 @@ class Scorer:
         return int(least)
 
     def _most(self, parts: Sequence[Tensor]) -> int:
-        """Returns the number of parts of the process that has most of them; every process must call this method."""
+        """Returns the largest number of parts that any process has; every process must call this method."""
         return -self.smallest(-len(parts))
 
 

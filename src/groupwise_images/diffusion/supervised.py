@@ -86,7 +86,7 @@ def supervised_loss(denoiser: Denoiser, samples: Samples, condition: PromptCondi
 
 
 def target_of(parametrisation: Parametrisation, clean: Tensor, noise: Tensor, signal: Tensor, level: Tensor) -> Tensor:
-    """Computes what a model is taught to predict of `signal x0 + level e`: `e - x0` for a flow, `e`, `a e - b x0` or
+    """Computes the target of a model's prediction on `signal x0 + level e`: `e - x0` for a flow, `e`, `a e - b x0` or
     `x0` otherwise.
 
     Args:

@@ -500,7 +500,9 @@ class Digits(Config):
 # Parsing the library's text file takes longer than opening a small model.
 @cache
 def handwritten() -> tuple[np.ndarray, np.ndarray]:
-    """Returns all images `[1797, 8, 8]` in [0, 1] and their labels; whoever changes them takes a copy."""
+    """Returns all images `[1797, 8, 8]` in [0, 1] and their labels. They are shared: a caller that changes them has to
+    copy them first.
+    """
     from sklearn.datasets import load_digits
 
     digits: Any = load_digits()

@@ -225,13 +225,13 @@ class RestorationConfig(DomainConfig):
 
     @property
     def factor(self) -> int:
-        """How many times smaller than its target's the sides of what the network is given are."""
+        """The factor by which the sides of the network's input are smaller than those of its target."""
         if isinstance(self.source, Folder) and self.source.degraded is not None:
             return self.source.scale
         return 1 if self.degradation is None else self.degradation.factor
 
     def check_scale(self, scale: int) -> None:
-        """Refuses a network that enlarges images by another factor than that by which they are small.
+        """Refuses a network whose enlargement factor differs from the factor by which its inputs are smaller.
 
         Args:
             scale: the scale of the network.

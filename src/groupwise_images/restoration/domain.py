@@ -41,7 +41,7 @@ are for people and rewards.
 
 
 def distinct(samples: Samples, rows: Tensor) -> tuple[Tensor, Tensor]:
-    """Selects the degraded image of each group of members `rows` once, and the image's place for each of these members:
+    """Selects the degraded image of each group of members `rows` once, and its index for each of these members, so that
     a group is one pass of the network.
     """
     groups, place = samples.group[rows].unique(return_inverse=True)
@@ -53,8 +53,7 @@ def distinct(samples: Samples, rows: Tensor) -> tuple[Tensor, Tensor]:
 def rescored(
     compute: Callable[[Tensor, Mapping[str, Any]], Fields], samples: Samples, rows: Tensor, passes: PassSizes
 ) -> Fields:
-    """Computes fields of members `rows`, `[B, ...]` each, from a few of their payloads at a time; with gradient where
-    it is on.
+    """Computes the fields of members `rows`, `[B, ...]` each, a few members at a time; with gradient where it is on.
 
     Args:
         compute: fields of members by their places among `rows`, `[b]`, and by their payload.

@@ -41,8 +41,8 @@ def metric_names(rewards: Mapping[str, Any], scale: int = 1) -> list[str]:
 
 
 def fidelity_names(rewards: Mapping[str, Any]) -> dict[str, str]:
-    """Names PSNR and SSIM in addition to the rewards: a reward of the same name takes the place of one, unless its
-    numbers are scaled.
+    """Names the metrics PSNR and SSIM, in addition to the rewards. A reward of the same name replaces one of them,
+    unless its numbers are scaled.
 
     Args:
         rewards: the rewards as configured, by name.

@@ -370,7 +370,7 @@ class Reading:
 
 
 def edits(left: str, right: str) -> int:
-    """Counts the fewest letters to put in, leave out or change that make one text of the other (Levenshtein).
+    """Counts the fewest letters to insert, delete or change that turn one text into the other (Levenshtein).
 
     Example:
         >>> edits("", "word"), edits("work", "word"), edits("sword", "word")

@@ -1,4 +1,4 @@
-"""`groupwise compare`: variants of an experiment with several seeds each, and what they differ by."""
+"""`groupwise compare`: variants of an experiment with several seeds each, and their differences."""
 
 from __future__ import annotations
 

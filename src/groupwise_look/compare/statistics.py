@@ -233,7 +233,7 @@ def sign_flips(by_seed: np.ndarray) -> np.ndarray:
 
 
 def fewest_seeds(num_comparisons: int) -> int:
-    """Returns the number of seeds below which a table of that many comparisons calls no difference real, however large.
+    """Returns the least number of seeds with which a table of this many comparisons can call any difference real.
 
     Example:
         >>> [fewest_seeds(number) for number in (1, 2, 6, 7, 25)]

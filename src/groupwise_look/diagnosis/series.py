@@ -1,5 +1,5 @@
-"""The values of one metric over some steps, and what can be said of them: mean, error of the mean, whether a later
-stretch is above an earlier one.
+"""The values of one metric over some steps, with statistics: mean, error of the mean, whether a later stretch is above
+an earlier one.
 """
 
 from __future__ import annotations
@@ -49,13 +49,13 @@ class Series:
 
     @cached_property
     def mean(self) -> float:
-        """Computes the mean; NaN of no values."""
+        """Computes the mean; NaN without values."""
         # Divided first: a sum of what diverged may be beyond all numbers.
         return math.fsum([value / len(self.values) for value in self.values]) if self.values else math.nan
 
     @cached_property
     def error(self) -> float:
-        """Computes the standard error of the mean, as if steps were independent; 0 of fewer than two."""
+        """Computes the standard error of the mean, as if steps were independent; 0 for fewer than two values."""
         if len(self.values) < 2:
             return 0.0
         mean = self.mean

@@ -52,8 +52,8 @@ class Stage:
         self._evaluated: dict[str, Column] = {}
 
     def follow(self, before: Stage) -> None:
-        """Takes over the newest evaluations of the stage before: where that one ended, this one begins, and it is not
-        measured twice. Where it is all the same, since it is measured differently, its own values take their place.
+        """Takes over the newest evaluations of the previous stage. This stage begins where that one ended, so the
+        policy is not measured again; if it is, because it is measured differently, the stage's own values replace them.
 
         Args:
             before: the stage that has ended.

@@ -1,5 +1,5 @@
-"""The rules beside a run: live, row by row, or over a run folder's rows afterwards, which is the same; and the
-headline: the cause among their findings, with what follows from it.
+"""Runs the rules on a run: live, row by row, or afterwards on the rows of a run folder, with the same result. Also
+finds the headline: the cause among the findings, with its consequences.
 """
 
 from __future__ import annotations
@@ -139,8 +139,8 @@ _LARGER = frozenset(rule.name for rule in RULES if rule.steps == "larger")
 
 @final
 class Watch:
-    """Collects rows and returns what is newly wrong; each rule speaks once a stage. A run that was told to take smaller
-    steps is not told to take larger ones.
+    """Collects rows and returns what is newly wrong; each rule reports once a stage. A run that was advised to take
+    smaller steps is not advised to take larger ones.
 
     Args:
         settings: the resolved configuration, for rules that compare with it.

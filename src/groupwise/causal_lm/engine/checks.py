@@ -14,8 +14,8 @@ from groupwise.causal_lm.engine.server import EngineError, Interrupted, Server
 
 
 async def ask(client: Any, server: Server, path: str, body: Mapping[str, Any], *, is_quick: bool = False) -> Any:
-    """Returns what a server replies; None where it refuses the request or fails at this route alone, as one that does
-    not know it. One that fails at every route is found by the next request.
+    """Returns a server's reply; None where it refuses the request or fails at this route alone, as a server that lacks
+    the route does. If a server fails at every route, the next request finds it.
 
     Args:
         client, path, body, is_quick: see `Server.call`.

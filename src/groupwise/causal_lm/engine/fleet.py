@@ -81,8 +81,8 @@ class Fleet:
         return {server.address: server.model for server in self.servers if server.version == self.version}
 
     def mark_proved(self, names: Mapping[str, str]) -> None:
-        """Notes which servers hold the current weights, as another process has proved. One that was away is sent them
-        later, under the name that the others have.
+        """Notes the servers that hold the current weights, as another process has proved. A server that was away gets
+        them later, under the name that the others have.
 
         Args:
             names: under which they serve them, by address.
@@ -99,8 +99,8 @@ class Fleet:
             server.version = None
 
     async def ready(self, client: Any, number: int) -> Server:
-        """Returns the server of a group, which holds the current weights: the one of its number, or the next that
-        answers.
+        """Returns the server for a group: the one with the group's number, or the next one that answers. It holds the
+        current weights.
 
         Args:
             number: the number of the group; groups are shared by their numbers, so that a group's members meet the
@@ -140,7 +140,7 @@ class Fleet:
             await asyncio.sleep(max(0.02, min(next_try - clock(), 1.0)))
 
     def begin_batch(self) -> None:
-        """Begins the patience with every server anew. A server that fails continues its rest."""
+        """Renews the patience with every server. A server that failed continues its rest."""
         self.ended_by = None
         for server in self.servers:
             # A lock belongs to one event loop, and every batch runs in its own.

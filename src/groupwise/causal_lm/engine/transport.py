@@ -38,8 +38,8 @@ _PREFIX = "groupwise-"
 
 @final
 class ScratchFolder(tempfile.TemporaryDirectory[str]):
-    """A temporary folder that is locked while its process lives. Processes of other containers, to whom its number says
-    nothing, see by that whether it is in use.
+    """A temporary folder that is locked while its process lives. The lock tells processes of other containers, where
+    the process number means nothing, that it is in use.
     """
 
     def __init__(self, prefix: str, place: Path) -> None:

@@ -84,7 +84,7 @@ class Vllm(Engine):
 
     @property
     def needs_rescoring(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """True of a model in shards, whose log-probs all processes compute together."""
+        """True for a sharded model: all processes together have to compute its log-probs."""
         return self.live and self.backbone.shards is not None
 
     def sample(self, batch: GroupBatch) -> Completions:
@@ -326,8 +326,8 @@ def _addresses(config: VllmEngine) -> tuple[tuple[str, ...], bool]:
 
 
 def checksum(model: torch.nn.Module) -> tuple[int, ...]:
-    """Returns sums of the bits of every trained weight (of this process's part of it), which change with any of them,
-    however it is written.
+    """Returns sums over the bits of every trained weight (of this process's part of it). They change with any weight,
+    however it was written.
 
     Example:
         >>> layer = torch.nn.Linear(1, 1)

@@ -53,7 +53,7 @@ class Chat:
 
     @property
     def template(self) -> str:
-        """The chat template's text; of several, the one that is used here."""
+        """The chat template's text; if there are several templates, the one that is used here."""
         return self.tokenizer.get_chat_template(tools=self.tools or None)
 
     def messages(self, prompt: str | Sequence[Mapping[str, Any]]) -> Messages | None:
@@ -477,7 +477,7 @@ _WORD_START = "\u2581"
 
 
 def token_texts(tokenizer: Any, rows: Sequence[Sequence[int]]) -> list[list[str]]:
-    """Decodes each token by itself; special tokens become their names. A token that is part of a character reads as the
+    """Decodes each token separately; special tokens become their names. A token that is part of a character becomes the
     replacement character.
 
     Args:

@@ -231,7 +231,7 @@ class DataConfig(Config):
 
     @property
     def evaluated_apart(self) -> bool:
-        """True where rows of their own are evaluated on, so that none is held out of the source's."""
+        """True where the evaluation has rows of its own, so that no rows of the source are held out."""
         return bool(self.evaluation) or any(getattr(self.source, key, None) for key in _EVALUATED_APART)
 
     @field_validator("prompt_template")

@@ -352,7 +352,7 @@ def _demonstrations(
 @final
 @dataclass(frozen=True)
 class Tokenized:
-    """Prompts that fit into the limit.
+    """The prompts that fit into the length limit.
 
     Args:
         prompts: the prompts that fit.

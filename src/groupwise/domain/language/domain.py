@@ -227,7 +227,9 @@ class LanguageDomain(Domain):
 
     @property
     def trained_on(self) -> frozenset[str]:
-        """Training prompts and those of demonstrations, as the source distinguishes prompts."""
+        """The identities of the prompts that are trained on, those of demonstrations included, as the source defines
+        identity.
+        """
         return _identities([*self._splits.train, *(example.prompt for example in self._splits.demonstrations)])
 
     @property

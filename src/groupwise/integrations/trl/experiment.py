@@ -22,7 +22,7 @@ from groupwise.reward import CallableReward
 @final
 @dataclass(frozen=True)
 class FromTRL(Mapping[str, Any]):
-    """The arguments of `groupwise.train` that a `GRPOConfig` stands for; `str` says them and what differs.
+    """The arguments of `groupwise.train` that correspond to a `GRPOConfig`; `str` lists them and the differences.
 
     Args:
         arguments: keyword arguments of `groupwise.train`: the objective, dotted keys of the experiment, and rewards and

@@ -283,7 +283,7 @@ class WinRate(Reward):
 
 
 def longer(prompt: Text, first: Any, second: Any) -> float:
-    """Returns 1 where the first completion is longer, 0.5 for equal lengths: the shortest example of a judge of two.
+    """Returns 1 if the first completion is longer, 0.5 for equal lengths: the shortest example of a judge of pairs.
 
     Example:
         >>> longer("", "ab", "a")

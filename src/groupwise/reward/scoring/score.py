@@ -89,7 +89,9 @@ class _OpenReward:
         return _Call(job, log, completions, frozenset(batch | trainer))
 
     def abandon(self) -> None:
-        """Leaves a call under way to itself; a process is killed: its late answer must not meet the next batch."""
+        """Gives up a call under way. A process is killed, because its late answer would be taken for the next
+        batch's.
+        """
         if self.worker is not None:
             self.worker.leave()
             self.worker = None
@@ -370,7 +372,7 @@ class Rewards:
             raise RewardError(f"reward {name!r}: {method} raised {why_failed(error)}", reward=name) from error
 
     def close(self) -> None:
-        """Ends threads and processes; a hung one is left to the end of the program."""
+        """Ends threads and processes; a thread that hangs is left until the program ends."""
         for reward in self._rewards.values():
             reward.abandon()
             getattr(reward.function, "close", lambda: None)()
@@ -418,7 +420,7 @@ def score(
     *,
     judges: bool = False,
 ) -> RewardTable:
-    """Scores one batch; see `Rewards.score`. Rewards given by name are opened for this batch alone.
+    """Scores one batch; see `Rewards.score`. Rewards that are given by name are opened for this batch only.
 
     Args:
         rewards: opened rewards, or name -> reward as `Rewards` takes them.

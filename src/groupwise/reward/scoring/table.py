@@ -409,8 +409,8 @@ def as_number(value: Any) -> float | None:
 
 
 def split_maps(reward: str, returned: Any) -> tuple[Any, list[Any] | None]:
-    """Replaces every map in a reward's return value by its mean. Returns these values and the maps, None where there
-    are not maps.
+    """Replaces every map in a reward's return value by its mean. Returns these values and the maps; None if there are no
+    maps.
 
     A map is an array or tensor of two dimensions, one value a pixel.
 

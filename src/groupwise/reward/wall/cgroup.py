@@ -20,8 +20,8 @@ _CONTROLLERS = ("memory", "pids", "cpuacct")
 
 
 class Cgroup:
-    """One control group, with one folder a controller; a process is in it that has written its number, or 0, to each
-    folder's `cgroup.procs`.
+    """One control group, with one folder per controller. A process joins it by writing its number, or 0, to the
+    `cgroup.procs` of each folder.
     """
 
     def __init__(self, folders: list[str]) -> None:

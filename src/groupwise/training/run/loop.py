@@ -1,4 +1,4 @@
-"""The loop: steps of one stage, each collecting a batch, updating on it, and saying what happened. It never knows a
+"""The loop: steps of one stage, each of which collects a batch, updates on it, and reports what happened. It knows no
 domain.
 """
 
@@ -445,7 +445,7 @@ def _report_step(session: Session, step: Step, collected: Collected | None, upda
         session.note(f"step {number}: {remark}")
     if collected is None:
         return
-    # Events are those of all rounds, of which the table has only the members that are trained on.
+    # The table has only the members that are trained on, so the events are collected from the samples of all rounds.
     events = [event for share in session.world.gather(collected.samples.rewards.events) for event in share]
     num_members = round(collected.numbers["num_prompts_drawn"] * collected.numbers["group_size"])
     if events:
@@ -574,8 +574,8 @@ have other sizes.
 
 
 def agreed_folder(job: Job, folder: RunFolder, world: World) -> RunFolder:
-    """Returns the run folder of the first process, under the name that it has on this one: a folder that is named by
-    the time has another name on a process that came a second later, and a shared one may on another machine.
+    """Returns the run folder of the first process, under its name on this process. A folder named by the time has
+    another name on a process that started a second later, and a shared folder may have another path on another machine.
 
     Args:
         job: what this process was given.

@@ -85,10 +85,10 @@ _NUM_GROUPS, _NUM_DECISIONS, _NUM_ELEMENTS = 2, 4, 3
 
 
 def try_pieces(job: Job) -> None:
-    """Refuses a piece of a user's own that fails, or returns something else than it should, on two made groups.
+    """Refuses a user's piece that fails on two made-up groups, or returns something else than it should.
 
-    A failure that may come from the made numbers (a `KeyError` for the name of a reward, another number of decisions)
-    is left to the first batch.
+    A failure that may come from the made-up numbers (a `KeyError` for the name of a reward, another number of
+    decisions) is left to the first batch.
 
     Args:
         job: the description of a run that can work.
@@ -232,8 +232,8 @@ def check_configuration(job: Job) -> None:
 
 
 def check_processes(job: Job) -> None:
-    """Refuses a new run whose weights are to be spread over processes, and which no launcher started: there is nobody
-    to spread them over. A run that continues may do so alone.
+    """Refuses a new run whose weights are to be spread over processes if no launcher started it: there are no other
+    processes to spread them over. A run that continues may do so alone.
 
     Raises:
         ConfigError: torchrun did not start this process.

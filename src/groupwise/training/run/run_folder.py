@@ -225,7 +225,7 @@ def append_environment(
 
 
 def accept_configuration(folder: RunFolder) -> None:
-    """Notes in the last start of `environment.json` that its `config.json` is the run's own as it is now.
+    """Notes in the last start of `environment.json` that the present `config.json` belongs to the run.
 
     Raises:
         StorageError: the file could not be written.

@@ -67,8 +67,8 @@ def agree_on_passes(domain: CutsPasses, progress: Progress, world: World) -> Non
 
 
 def halve_passes(step: Step) -> str:
-    """Takes half of the rows of a pass with a gradient from now on, on every process; returns a sentence on both
-    numbers, empty where there is nothing to halve.
+    """Halves the rows of a pass with a gradient from now on, on every process. Returns a sentence with both numbers;
+    empty where nothing can be halved.
 
     Args:
         step: the step of the stage; every process must call this function.
@@ -327,8 +327,8 @@ def by_cotangents(
 
 
 def join_pass(step: Step, samples: Samples, requires: frozenset[str], *, backward: bool = False) -> None:
-    """Makes a pass that adds nothing, with one member that is at hand: where the weights are spread, every process has
-    to make the passes of those that have more members. Dropout draws nothing for it.
+    """Makes a pass that adds nothing, with any one member. Where the weights are spread, every process has to make as
+    many passes as the one with the most members. Dropout draws nothing for this pass.
 
     Args:
         samples: at least one member or demonstration.

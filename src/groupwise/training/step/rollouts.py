@@ -224,7 +224,7 @@ def noised_again(step: Step, samples: Samples, streams: Streams) -> Samples:
 
 
 def beside_reference(step: Step, samples: Samples) -> Samples:
-    """Returns the members with what an exact divergence reads of the reference."""
+    """Adds to the members the reference's values that an exact divergence needs."""
     domain, state = step.domain, step.state
     assert isinstance(domain, ComparesExactly), "preflight checks that the domain supplies the field or the term"
     with state.progress.timed("scoring"), state.reference.active(), torch.no_grad():
@@ -232,7 +232,7 @@ def beside_reference(step: Step, samples: Samples) -> Samples:
 
 
 def scored_by_trainer(step: Step, samples: Samples) -> Samples:
-    """Gives members that a server sampled the log-probs, and the other fields, of the weights that are trained."""
+    """Adds to members that a server sampled the log-probs, and the other fields, of the trained weights."""
     with step.state.progress.timed("scoring"):
         recorded = _scored(step, samples, (step.objective.requires_sampled & step.domain.supplies) | {"log_prob"})
         samples = replace(samples, old_log_prob=recorded.log_prob, recorded=recorded)
@@ -282,8 +282,8 @@ def admitted_groups(step: Step, rounds: Sequence[Collected], admitted: Sequence[
 
 
 def check_running(objective: Objective, processes: Sequence[Mapping[str, float]]) -> None:
-    """Refuses running statistics that an advantage has made of the rewards of one process: later batches are compared
-    with them, and a checkpoint keeps those of the first process.
+    """Refuses running statistics if the rewards of one process alone were used for them: later batches are compared
+    with these statistics, and a checkpoint keeps those of the first process.
 
     Args:
         processes: the statistics of each process, by name.

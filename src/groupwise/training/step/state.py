@@ -62,7 +62,7 @@ class RewardMemory:
     kept: dict[str, Any] = field(default_factory=dict)
 
     def begin_stage(self, recipe: Recipe, domain: Domain) -> None:
-        """Remembers as many rewards as the stage reads of each prompt's past, and counts draws anew."""
+        """Sets the number of remembered rewards per prompt to what the stage reads, and restarts the count of draws."""
         if (rewards := rewards_of(domain)) is not None and not rewards.follows:
             self.kept = {}
         train, sizes = recipe.train, [0]
@@ -157,14 +157,14 @@ class RewardMemory:
 
 
 def rewards_of(domain: Any) -> Rewards | None:
-    """Returns a domain's rewards, which may have a memory; an author's domain may keep something else by that name."""
+    """Returns a domain's rewards, which may have a memory; a user's domain may use the attribute for something else."""
     rewards = getattr(domain, "rewards", None)
     return rewards if isinstance(rewards, Rewards) else None
 
 
 def ready_rewards(rewards: Rewards, state: TrainState, recipe: Recipe, num_prompts: int) -> None:
-    """Gives rewards the memory of the run, also after a resume or in another stage, and tells them where the run
-    stands, which functions are given as `trainer_state`.
+    """Gives rewards the memory of the run, also after a resume or in another stage, and the progress of the run, which
+    functions get as `trainer_state`.
 
     Args:
         rewards: the rewards of the domain.
@@ -469,7 +469,7 @@ class Step:
 
     @property
     def members_at_once(self) -> int | None:
-        """Members in a pass; `None` takes all. Before a measurement one."""
+        """The number of members in a pass; `None` means all. Before a measurement it is one."""
         size = self.recipe.train.micro_batch_members
         return (self.state.progress.micro_batch_members or 1) if size == "auto" else size
 
@@ -491,8 +491,8 @@ class Step:
 
 @contextmanager
 def whole_weights(domain: Domain, world: World) -> Iterator[None]:
-    """Gives every process that draws by itself or sends weights the whole of them within the block, unless the domain
-    draws with shards, and has the domain send them to a server that the processes share.
+    """Gives the whole weights within the block to every process that draws by itself or sends weights, unless the
+    domain draws with shards. Then lets the domain send them to a server that the processes share.
 
     Args:
         domain: the domain of the stage.

@@ -52,8 +52,8 @@ class BareDenoiser(Denoiser):
         self._num_classes: int | None = shape.num_embeds_ada_norm if _is_dit(module) else shape.num_class_embeds
 
     def check(self, prompts: Sequence[Mapping[str, Any]]) -> None:
-        """Refuses a prompt without a label, with one beyond the model's classes, or without the image that the model is
-        conditioned on.
+        """Refuses a prompt without a label, with a label beyond the model's classes, or without the image that the
+        model is conditioned on.
         """
         for columns in prompts:
             image = columns.get("degraded")

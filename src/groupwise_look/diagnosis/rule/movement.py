@@ -29,7 +29,7 @@ def largest_change(stage: Stage, count: int) -> Series | None:
 
 
 def path(stage: Stage) -> float | None:
-    """Returns about how long the way of the weights has been, relative to their size: the mean change of an update in
+    """Returns the approximate length of the way of the weights, relative to their size: the mean change of an update in
     the first and the last five steps, times the number of steps that made one.
     """
     first, last = stage.first(CHANGE, 5), stage.last(CHANGE, 5)

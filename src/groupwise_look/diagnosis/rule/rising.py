@@ -117,9 +117,10 @@ class Rise:
 
     @property
     def is_none(self) -> bool:
-        """Whether it is seen that the reward has not risen by anything worth the name. Not having seen a rise is less.
+        """Whether it is certain that the reward has not risen by an amount that counts.
 
-        A small KL leaves little to gain, so that a reward which does not rise then shows nothing.
+        This is more than not having seen a rise. A small KL leaves little to gain, so that a reward which does not rise
+        then shows nothing.
         """
         share = _SHARE if self.reach is None else _SHARE_OF_REACH * min(self.reach, 1.0)
         return self.most < share * self.spread.mean
@@ -167,7 +168,7 @@ CLOSED = 0.1
 @final
 @dataclass(frozen=True)
 class StartGap:
-    """The first rewards beside an evaluation of the same policy.
+    """Compares the first rewards with an evaluation of the same policy.
 
     Args:
         reward: the reward of the first training steps.

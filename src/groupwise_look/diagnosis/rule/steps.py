@@ -82,8 +82,8 @@ def _ratios_spread(stage: Stage) -> Seen | None:
 
 
 def _broken_by_a_step(stage: Stage) -> Seen | None:
-    """Judges the weights themselves: an update that changes a twentieth of them, with which the reward broke
-    down below where it began.
+    """Judges single updates: one of them changed a twentieth of the weights or more, and the reward fell below its
+    start.
     """
     change = need(largest_change(stage, 5))
     if change.mean < 0.05:

@@ -93,7 +93,8 @@ def distinct(drawn: Iterable[Row], identity: Any, num: int | None) -> list[Row]:
 
 
 def new_rows(drawn: Iterator[Row], identity: Callable[[Row], str], seen: set[str]) -> Iterator[Row]:
-    """Yields the rows that were not seen, until that many draws give none that the task is exhausted.
+    """Yields the rows that were not seen before. The task counts as exhausted after a long series of draws without a
+    new row.
 
     Args:
         drawn: the draws.
