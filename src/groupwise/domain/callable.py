@@ -90,7 +90,9 @@ class CallableDomain(FromPath, UserDomainConfig):
 
     @classmethod
     def card(cls, request: Export) -> Card:
-        """Describes a copied model on its card; a class that a program held is handed over again."""
+        """Describes a copied model on its card. If the domain class was an object of a program, the card says to hand
+        it over again.
+        """
         card = super().card(request)
         if not is_object(ImportPath(str(request.settings.get("path")))):
             return card

@@ -315,7 +315,6 @@ def _backward(trial: _Trial, rows: Tensor | None = None) -> None:
 
 
 def _forget(weights: Mapping[str, Tensor]) -> None:
-    """Removes the gradients."""
     for weight in weights.values():
         weight.grad = None
 

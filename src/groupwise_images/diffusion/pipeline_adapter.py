@@ -348,7 +348,7 @@ def images(prompts: Prompts) -> Tensor:
 
 
 def latent_size(size: Sequence[int], factor: int, multiple: int = 1) -> tuple[int, int]:
-    """Computes height and width in latents, of images of `size` pixels.
+    """Computes the height and width, in latents, of images of `size` pixels.
 
     Args:
         size: ends with height and width in pixels.

@@ -503,7 +503,6 @@ class RestorationDomain(ImageDomain):
             self.module.train(training)
 
     def _training_output(self, degraded: Tensor) -> Tensor:
-        """Computes the network's output in training mode."""
         try:
             output = self.module(degraded)
         except ValueError as error:

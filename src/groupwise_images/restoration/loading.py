@@ -126,7 +126,9 @@ def add_lora(module: nn.Module, config: LoraConfig) -> nn.Module:
 
 
 def _adaptable(module: nn.Module) -> list[str]:
-    """Lists the convolutions and linear maps on which an adapter counts, and into which peft can merge it again."""
+    """Lists the convolutions and linear maps on which an adapter has an effect, and into which peft can merge
+    it again.
+    """
     modules = list(module.named_modules())
     # MultiheadAttention reads the weight of this layer without calling it.
     bypassed = {f"{name}.out_proj".lstrip(".") for name, layer in modules if isinstance(layer, nn.MultiheadAttention)}

@@ -296,7 +296,7 @@ MAPPED = frozenset({
     "mask_truncated_completions",
 })
 # fmt: on
-"""Fields that a key of the experiment replaces. The fields of `DECIDED` are replaced by the objective."""
+"""Fields that have a counterpart among the keys of the experiment; those of `DECIDED` have theirs in the objective."""
 
 _SAYS_NOTHING = frozenset(
     [

@@ -90,8 +90,8 @@ class RewardLog:
             self.metrics.setdefault(name, []).append(float(value))
 
     def log_extra(self, column: str, values: Sequence[Any]) -> None:
-        """Takes one entry a member, which the member's record in `rollouts/` shows; several calls of one column follow
-        each other.
+        """Takes one entry a member, which the member's record in `rollouts/` shows. The entries of several calls with
+        one column are joined in the order of the calls.
 
         Raises:
             TypeError: the column is not a text, or the values are not a list.
@@ -409,8 +409,8 @@ def as_number(value: Any) -> float | None:
 
 
 def split_maps(reward: str, returned: Any) -> tuple[Any, list[Any] | None]:
-    """Replaces every map in a reward's return value by its mean. Returns these values and the maps; None if there are no
-    maps.
+    """Replaces every map in a reward's return value by its mean. Returns these values and the maps; None if there are
+    no maps.
 
     A map is an array or tensor of two dimensions, one value a pixel.
 

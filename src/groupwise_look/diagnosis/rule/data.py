@@ -50,7 +50,9 @@ def _rejects(stage: Stage) -> Seen | None:
 
 
 def _flat_alone(stage: Stage, admitted: Series, flat: Series) -> Seen | None:
-    """Returns what shows that all groups that train are flat: no decision of a better or worse member is among them."""
+    """Returns the evidence that all groups that train are flat: no decision that trains is of a better or worse
+    member.
+    """
     loss, spread = newest_of(stage, WINDOW, "loss_pg", "advantages_std")
     if any(loss.values) or spread.mean == 0 or any(map(stage.count, _SIDES)):
         return None

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
-# The extent to which an object's own class may answer the test. The program has no say in it: what the test calls by a
-# capitalised name is a class, since a program can make a class of every function.
+# How far the test trusts the class of one of the program's objects to answer for it. The program must not decide this,
+# since it can turn any function into a class. So the test decides: a capitalised name that it calls is a class.
 _FOUND, _RELATED, _MADE = range(3)
 _GENERATOR_METHODS = ("send", "throw", "close", "asend", "athrow", "aclose")
 _CHANGES = set(dir(list)) - set(dir(tuple)) | set(dir(set)) - set(dir(frozenset)) | {"copy"}
