@@ -125,9 +125,9 @@ def memory(shape: Shape, step: Step, tiles: Tiles = CPU_TILES) -> Mapping[str, P
     cache (with the whole weights, where they are in shards) and of gradients, activations and logits.
 
     Args:
-        shape: of the model.
-        step: of the run.
-        tiles: of the device's head.
+        shape: the shape of the model.
+        step: the step of the run.
+        tiles: the tiles of the device's head.
 
     Example:
         Seven billion weights in fp32: 16 bytes each, or 2 on each of eight devices.

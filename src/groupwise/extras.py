@@ -52,7 +52,7 @@ def missing(extra: str) -> tuple[str, ...]:
 
 
 def advice(module: str) -> str | None:
-    """Says in one line which extra brings a module that is missing.
+    """Reports in one line which extra brings a module that is missing.
 
     Args:
         module: name of the missing module, as it is imported.

@@ -92,7 +92,7 @@ class _LiveStorages(TorchDispatchMode):
 
 
 def _resident_bytes() -> int:
-    """Returns the present memory of the process, or the most that it ever had where the system does not tell it."""
+    """Returns the present memory of the process, or its peak on a system that does not report the present value."""
     try:
         return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
     except OSError:

@@ -16,7 +16,7 @@ from typing import Any
 
 @lru_cache(maxsize=1)
 def _all_points() -> Any:
-    # Reading what every installed package brings takes as long as reading one group of it.
+    # Reading all groups of the installed packages takes as long as reading one.
     return entry_points()
 
 
@@ -60,7 +60,7 @@ def is_shipped_file(path: str | Path) -> bool:
 
 
 def absent(point: EntryPoint) -> str:
-    """Says in one line that the package of an entry point is not here; an empty text where it is.
+    """Reports in one line that the package of an entry point is not here; an empty text where it is.
 
     Example:
         >>> absent(EntryPoint("atlas", "groupwise_atlas:atlas", "groupwise.verbs"))

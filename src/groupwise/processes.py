@@ -24,11 +24,11 @@ _NO_MEMORY = (
 
 
 class ProcessLeftError(RuntimeError):
-    """Another process has left the run, and the connection broke with it; the message names it and says why."""
+    """Another process has left the run, and the connection broke with it; the message names it and gives the reason."""
 
 
 def is_first_process() -> bool:
-    """Returns whether this process prints and writes: the only one, or rank 0 under torchrun.
+    """Returns whether this process prints and writes. It is the only process, or rank 0 under torchrun.
 
     Example:
         >>> is_first_process()
@@ -58,8 +58,8 @@ def num_processes() -> int:
 
 
 def is_launched() -> bool:
-    """Returns whether a launcher such as torchrun started this process, be it the only one: it says where processes
-    meet, and which of them this one is. Notebooks and clusters set some of that alone.
+    """Returns whether a launcher such as torchrun started this process, even as the only one. A launcher states where
+    the processes meet and which rank each has; notebooks and clusters set only some of that.
 
     Example:
         >>> is_launched()
@@ -79,8 +79,8 @@ def can_spread() -> bool:
 
 
 def check_launch() -> None:
-    """Refuses an environment that says only in part how several processes train together, as a launcher's mistake or an
-    earlier program leaves it: such a process would wait for others that never come, or take itself for another one.
+    """Refuses an environment that states only in part how several processes train together, as a launcher's mistake or
+    an earlier program leaves it: such a process would wait for others that never come, or take itself for another one.
 
     Raises:
         ValueError: a variable is missing or no number, or there is no process of this rank.
@@ -92,7 +92,7 @@ def check_launch() -> None:
         "unset WORLD_SIZE, RANK, LOCAL_RANK, MASTER_ADDR and MASTER_PORT to train in one process, or start several:"
         " torchrun --nproc-per-node 2 -m groupwise train ..."
     )
-    # Kubernetes writes a MASTER_PORT of its own for a service of that name.
+    # Kubernetes sets its own MASTER_PORT for a service of that name.
     together = os.environ.get("WORLD_SIZE", "1") != "1" or is_launched()
     for name in ("WORLD_SIZE", "RANK", *(("LOCAL_RANK", "MASTER_PORT") if together else ())):
         value = os.environ.get(name, "0")
@@ -111,7 +111,7 @@ def check_launch() -> None:
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Returns whether an error says that an allocation failed, on a device or on the CPU.
+    """Returns whether an error reports that an allocation failed, on a device or on the CPU.
 
     Example:
         >>> (
@@ -134,7 +134,7 @@ def end_with_parent() -> None:
     Example:
         >>> end_with_parent()
     """
-    # Processes that this one starts in turn do not inherit the variable.
+    # Child processes of this process do not inherit the variable.
     parent = os.environ.pop(PARENT, None)
     if parent is None:
         return
@@ -166,8 +166,8 @@ def peak_memory_bytes() -> int | None:
 
 @contextmanager
 def without_collection() -> Iterator[None]:
-    """Makes objects that last without Python's collector, which would look through all loaded libraries again and again
-    while their number grows: a quarter of the time in which a domain opens.
+    """Creates long-lived objects without Python's garbage collector, which would search all loaded libraries again and
+    again while the number of objects grows: a quarter of the time in which a domain opens.
 
     Example:
         >>> with without_collection():

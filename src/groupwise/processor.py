@@ -13,7 +13,7 @@ import torch
 def processor() -> str:
     """Returns the processor's name and the instructions that torch uses, in one line.
 
-    Where the system does not tell the processor's name, the architecture stands in its place.
+    Where the system does not report the processor's name, the architecture is in its place.
 
     Example:
         >>> processor().endswith(torch.backends.cpu.get_cpu_capability())

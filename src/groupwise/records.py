@@ -34,7 +34,7 @@ def tensors_of(record: Any) -> dict[str, Tensor]:
 
 @dataclass(frozen=True, kw_only=True)
 class DecisionFields:
-    """Optional fields of a decision beside its old log-prob, with one name from the sampler to the slots.
+    """Optional fields of a decision other than its old log-prob, with one name from the sampler to the slots.
 
     `Samples`, `Rollouts` and `Acted` have these fields from here: a new one is a line in this class. Samples select
     and join it, rollouts check it and cut its graph, a slot names it in `reads` and finds it in `decisions.acted`. A
@@ -89,7 +89,7 @@ class Rollouts(DecisionFields):
 
     Raises:
         ValueError: a shape or type does not fit, a value is NaN or infinite where the mask is true, or a log-prob that
-            is not of a density lies above zero.
+            is not of a density is above zero.
 
     Example:
         >>> rollouts = Rollouts(
@@ -177,7 +177,7 @@ def _describe(value: object) -> str:
 
 
 def _check_rows(name: str, value: Tensor, members: int, kind: str, axes: str = "[B]") -> None:
-    """Refuses a field that is no tensor of this kind ("a bool", "an integer" or "a float") with a row a member."""
+    """Refuses a field that is not a tensor of this kind ("a bool", "an integer" or "a float") with a row a member."""
     shaped = isinstance(value, Tensor) and value.shape[:1] == (members,) and value.dim() == len(axes.split(","))
     if shaped:
         is_float, is_bool = value.is_floating_point(), value.dtype == torch.bool

@@ -1,5 +1,5 @@
-"""The reference policy, with which the trained policy is compared. Each kind has a file; the policy itself is
-`groupwise.reference`.
+"""The reference policy, with which the trained policy is compared, and the rules by which it follows the trained
+policy.
 """
 
 from __future__ import annotations
@@ -350,10 +350,10 @@ class CallableReference(PieceFromPath, ReferenceRule):
     def follow(
         self, step: int, score: float | None, reference_score: float | None
     ) -> float | Literal["refused"] | None:
-        """Returns the policy's share, or why there is none.
+        """Returns the policy's share, or the reason why there is no such share.
 
         Raises:
-            ValueError: it is no share.
+            ValueError: it is not a share.
         """
         share = self.called("follow", step, score, reference_score)
         if share is None or share == "refused":

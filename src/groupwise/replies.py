@@ -37,28 +37,28 @@ class Reply:
 
     @property
     def text(self) -> str:
-        """The body as text; bytes that are no UTF-8 are replaced."""
+        """The body as text; bytes that are not UTF-8 are replaced."""
         return self.body.decode(errors="replace")
 
     def json(self) -> Any:
         """Parses the body as JSON.
 
         Raises:
-            ReplyError: the body is no JSON, or is nested too deeply.
+            ReplyError: the body is not JSON, or is nested too deeply.
         """
         try:
             return json.loads(self.body)
         except RecursionError:
             raise ReplyError("its JSON is nested too deeply") from None
-        # Python raises ValueError also at an integer of thousands of digits.
+        # Python also raises ValueError for an integer of thousands of digits.
         except ValueError as error:
             raise ReplyError(f"it is no JSON that can be read: {error}") from None
 
 
 @cache
 def certificates() -> SSLContext:
-    """Returns the certificates that a client of ours trusts. They are read once: `httpx` by itself reads them anew for
-    every client, which takes longer than most requests.
+    """Returns the certificates that the clients of this package trust. They are read once: `httpx` by itself reads them
+    again for every client, which takes longer than most requests.
     """
     import httpx
 

@@ -277,8 +277,8 @@ class Multiplicative(Measured):
 
 @final
 class Threshold(Value):
-    """Step control, once per update: the coefficient rises by `delta`, to `high` at most, where the measurement lies at
-    or below `target`, and falls by `delta`, to `low` at least, where it lies above. The value is the coefficient after
+    """Step control, once per update: the coefficient rises by `delta`, to `high` at most, where the measurement is at
+    or below `target`, and falls by `delta`, to `low` at least, where it is above. The value is the coefficient after
     the first and 0 after the second.
 
     The one number of state is the coefficient; it is negative while the value is 0. Before the first measurement the
@@ -404,7 +404,7 @@ _UNREAD: Mapping[str, Any] = {"extremes": lambda schedule: (0.0, 1.0)}
 
 
 class _Own(PieceFromPath, Value):
-    """The numbers of the user's schedule, each of which has to lie where the schedule says that it does."""
+    """The numbers of the user's schedule. Each number must keep to the range that the schedule declares."""
 
     base: ClassVar[type[Value]] = Value
     unread: ClassVar[Mapping[str, Any]] = _UNREAD
@@ -421,7 +421,7 @@ class _Own(PieceFromPath, Value):
         """Returns the value at a step.
 
         Raises:
-            ValueError: the value is no number, or lies outside `extremes()`.
+            ValueError: the value is not a number, or is outside `extremes()`.
         """
         value, (least, greatest) = self.called("at", step, state), self.extremes()
         if isinstance(value, bool) or not isinstance(value, int | float) or not least <= value <= greatest:
@@ -435,7 +435,7 @@ class _Own(PieceFromPath, Value):
         """Returns the least and the greatest value.
 
         Raises:
-            ValueError: these are no two numbers in order.
+            ValueError: these are not two numbers in order.
         """
         ends = self.called("extremes")
         numbers = isinstance(ends, tuple) and len(ends) == 2 and all(isinstance(end, int | float) for end in ends)

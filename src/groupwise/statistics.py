@@ -138,15 +138,15 @@ ABOVE_ZERO = 1e-3
 
 @final
 class AboveZero(Statistic):
-    """The number of log-probs of discrete decisions above zero. Reading it is an error where it is not 0, and gives no
-    metric where it is.
+    """The number of log-probs of discrete decisions above zero. Reading it raises an error if it is not 0, and gives no
+    metric if it is.
 
     The check does not wait for a device: it is a sum like any other, and the error is raised when a step is logged.
     """
 
     @staticmethod
     def of(log_prob: Tensor, where: Tensor) -> AboveZero:
-        """Counts the places where `where` is true and the log-prob lies above zero."""
+        """Counts the places where `where` is true and the log-prob is above zero."""
         constant = log_prob.detach()
         return AboveZero(lambda: count(logical_and(constant > ABOVE_ZERO, where)).reshape(1))
 
@@ -154,7 +154,7 @@ class AboveZero(Statistic):
         """Returns no metric.
 
         Raises:
-            ValueError: a log-prob lies above zero.
+            ValueError: a log-prob is above zero.
         """
         if (number := int(self.sums)) > 0:
             raise ValueError(
@@ -179,8 +179,8 @@ class Events(Statistic):
 
 @final
 class NotFinite(Statistic):
-    """The number of log-probs that are NaN or infinite, where the plan does not count them as data: reading it is an
-    error where it is not 0.
+    """The number of log-probs that are NaN or infinite, where the plan does not count them as data. Reading it raises
+    an error if it is not 0.
     """
 
     @staticmethod
@@ -339,7 +339,7 @@ _BIN = 2 * math.asinh(_EDGE / _FINEST) / (_NUM_BINS - 1)
 
 
 def _histogram(log_values: Tensor, where: Tensor) -> Tensor:
-    """Counts log-ratios by bins that are even in `asinh(log-ratio / 1e-7)`."""
+    """Counts log-ratios in bins that are equally wide in `asinh(log-ratio / 1e-7)`."""
     size = log_values.abs().clamp_(max=_EDGE).div_(_FINEST)
     # asinh is written out: the library's function is ten times as slow, and more exact than a bin needs.
     even = size.square().add_(1).sqrt_().add_(size).log_().copysign_(log_values)

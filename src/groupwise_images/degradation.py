@@ -54,7 +54,7 @@ class Downscale(Config):
             is the plain mean over squares.
 
     Raises:
-        ConfigError: a side of the image is no multiple of the factor.
+        ConfigError: a side of the image is not a multiple of the factor.
 
     Example:
         >>> import numpy
@@ -178,7 +178,7 @@ class LowLight(_SameSize):
     Args:
         gain: share of the light that is left, for white.
         gamma: above 1 darkens the middle tones more than white.
-        photons: of a white pixel under full light; unset is no noise.
+        photons: the photons of a white pixel under full light; unset means no noise.
 
     Example:
         >>> import numpy
@@ -199,7 +199,9 @@ class LowLight(_SameSize):
 
 
 _LARGEST = 32.0
-"""No noise reaches it on a scale of 0 to 1, and nearly every image of 0 to 255 does."""
+"""Images with larger values are taken to be on a scale of 0 to 255. Noise does not lift an image of 0 to 1 this far,
+and nearly every image of 0 to 255 is above it.
+"""
 
 
 @final
@@ -211,7 +213,7 @@ class CallableDegradation(Config):
     `1 / factor` of its sides, and finite values on the same scale; noise may leave [0, 1].
 
     Args:
-        path: `package.module:function`; the module may lie in the working directory.
+        path: `package.module:function`; the module may be in the working directory.
         arguments: further arguments of the function, by name.
         factor: how many times smaller than the image's the sides of the result are.
 
@@ -232,7 +234,7 @@ class CallableDegradation(Config):
             degraded = np.asarray(degrade(image.copy(), random, **self.arguments), dtype="float32")
         except ConfigError:
             raise
-        except Exception as error:  # a stranger's function may fail in any way
+        except Exception as error:  # a user's function may fail in any way
             raise ConfigError(Problem(place, f"the function failed: {why_failed(error)}")) from error
         shape = (len(image), image.shape[1] // self.factor, image.shape[2] // self.factor)
         if degraded.shape != shape:
@@ -253,7 +255,7 @@ class Rain(_SameSize):
 
     Args:
         density: share of the pixels where a streak begins.
-        length: of a streak, pixels.
+        length: the length of a streak, pixels.
         angle: the most it leans from the vertical, degrees; the lean is drawn for each image.
         strength: brightness of a streak, where white is 1.
 
@@ -319,7 +321,9 @@ class Mixed(Config):
 
     @property
     def factor(self) -> int:
-        """How many times smaller the sides become: the product over the parts, or that of each where one is drawn."""
+        """The factor by which the sides become smaller: the product over the parts, or that of each part where one is
+        drawn.
+        """
         return self.parts[0].factor if self.choose == "one" else math.prod(part.factor for part in self.parts)
 
     def __call__(self, image: np.ndarray, random: np.random.Generator) -> np.ndarray:

@@ -41,7 +41,7 @@ class JudgedImages:
 
     @staticmethod
     def concatenate(parts: Sequence[JudgedImages]) -> JudgedImages:
-        """Joins those of consecutive prompts."""
+        """Joins the judged images of consecutive prompts."""
         names = dict.fromkeys(name for part in parts for name in part.measured)
         return JudgedImages(
             {place: image for part in parts for place, image in part.shown.items()},
@@ -50,7 +50,9 @@ class JudgedImages:
         )
 
     def metrics(self, mode: str) -> dict[str, float]:
-        """Computes means over all: of the rewards, called `mode/...` (see `means`), and of what else was measured."""
+        """Computes means over all images: of the rewards, called `mode/...` (see `means`), and of the other measured
+        numbers.
+        """
         further = {name: math.fsum(values) / len(values) for name, values in self.measured.items()}
         return means(mode, self.table) | further
 
@@ -143,7 +145,7 @@ def records(
 
     Args:
         mode: how the images came about.
-        keys: of the prompt of each image.
+        keys: the keys of the prompt of each image.
         prompts: what people read of it.
         numbers: the image's place among those of its prompt.
         table: rewards of the images.
@@ -182,8 +184,8 @@ def side_by_side(
     columns: Sequence[Mapping[str, Any]],
     table: RewardTable,
 ) -> Tensor:
-    """Draws images of one size below each other: given, restored, target. PSNR (dB) and SSIM of each stand below it.
-    Where a reward logs what it read (`read by ...`), that stands below the restored images, green where it is right
+    """Draws images of one size below each other: given, restored, target. PSNR (dB) and SSIM of each are below it.
+    Where a reward logs what it read (`read by ...`), that is below the restored images, green where it is right
     and red where it is wrong. Degraded images that are smaller than the clean ones are enlarged by the bicubic filter.
 
     Of images of more than 256 pixels the middle is drawn.
@@ -191,7 +193,7 @@ def side_by_side(
     Args:
         degraded, restored, clean: uint8 `[H, W]` or `[H, W, 3]` each, at least one, the same image at the same place;
             degraded ones may be smaller. Without clean ones, which nobody has, there are two rows.
-        columns: of each image's prompt; the right answer is its `text`, or else its `label`.
+        columns: the columns of each image's prompt; the right answer is its `text`, or else its `label`.
         table: rewards of the restored images.
 
     Example:

@@ -21,7 +21,7 @@ def check_repeats(degradation: Degradation, image: np.ndarray) -> None:
     Python and torch are in others; they are put back.
 
     Args:
-        degradation: of a configuration.
+        degradation: the degradation of a configuration.
         image: fp32 `[C, H, W]` in [0, 1].
 
     Raises:

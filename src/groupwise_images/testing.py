@@ -49,7 +49,7 @@ Rows = list[dict[str, Any]]
 
 
 def rows_of(prompts: Sequence[str | Mapping[str, Any]], takes_image: bool) -> Rows:
-    """Returns prompts as columns; where prompts are images, a text is what is asked for beside one.
+    """Returns prompts as columns; where prompts are images, a text is the instruction that comes with one.
 
     Example:
         >>> rows_of(["a cat"], False), rows_of(["a cat"], True)
@@ -65,7 +65,7 @@ def with_images(rows: Rows, shape: Sequence[int]) -> Rows:
 
     Args:
         rows: the prompts.
-        shape: of an image, `[C, H, W]`.
+        shape: the shape of an image, `[C, H, W]`.
     """
     generator = torch.Generator().manual_seed(2)
     pixels = [torch.randint(0, 256, tuple(shape), generator=generator).float() / 255 for _ in rows]
@@ -98,7 +98,7 @@ _ADAPTER = "adapter"
 _CPU = torch.device("cpu")
 
 _IMAGE_GUIDANCE = 1.5
-"""Beside 1, which is without."""
+"""The image guidance that is tested in addition to 1, which means none."""
 
 
 @final
@@ -171,16 +171,16 @@ def check_pipeline(
     Conditions have one row a prompt, which depends on that prompt alone; predictions are the same at every call, depend
     on no other row, and read latents, time, prompt, its image and guidance; the noise levels are those of the
     pipeline's own call, and the images drawn without noise are its images, with and without guidance; `unpack` and
-    `pack` are inverse; decoded images are finite, in range and of the size asked for; weights have gradients, in half precision too; saved weights and LoRA adapters give the same images
-    in plain diffusers.
+    `pack` are inverse; decoded images are finite, in range and of the size asked for; weights have gradients, in half
+    precision too; saved weights and LoRA adapters give the same images in plain diffusers.
 
     A small pipeline with random weights suffices, in which no layer is zero: fresh transformers of diffusers predict
     zero, whatever they are asked.
 
     Args:
         adapter: the class.
-        folder: of a pipeline that the adapter is for.
-        size: of the images, as `domain.model.size`; unset is the pipeline's own.
+        folder: the folder of a pipeline that the adapter is for.
+        size: the size of the images, as `domain.model.size`; unset is the pipeline's own.
         prompts: two different ones, texts or columns. An adapter that takes an image is given two that are made here,
             unless the columns hold them (`degraded`).
         tolerance: by which two computations of an image in [0, 1], a log-prob or a prediction may differ.
@@ -189,7 +189,7 @@ def check_pipeline(
 
     Raises:
         BrokenLaws: at least one law does not hold; the message lists all of them.
-        ValueError: `adapter` is no adapter class, or there are not two prompts.
+        ValueError: `adapter` is not an adapter class, or there are not two prompts.
 
     Example:
         >>> check_pipeline(dict, "models/FLUX.1-dev")
@@ -207,7 +207,7 @@ def check_pipeline(
                 Pretrained, {"path": str(folder), "size": size, "dtype": "float32", "pipeline": object_path(_ADAPTER)}
             )
             denoiser = _open(model)
-        # An author's code may fail in any way, so that the message names the call that failed.
+        # A user's code may fail in any way, so that the message names the call that failed.
         except Exception as error:
             raise BrokenLaws([f"open: {_reason(error)}"], adapter.__name__, GUIDE) from error
         if denoiser.condition_shape is not None:

@@ -16,7 +16,7 @@ _NUM_SAMPLES = 3
 
 
 class Findings(list[Finding]):
-    """What the doctor sees in a run; printed, one line a finding, causes first."""
+    """The findings of the doctor in a run; printed, one line a finding, causes first."""
 
     def __repr__(self) -> str:
         if not self:

@@ -44,7 +44,7 @@ class Sampled(Config):
 
 
 Candidates = Annotated[Sampled | Recorded, Field(discriminator="kind")]
-"""Any source of candidates, told apart by `kind`."""
+"""Any source of candidates, distinguished by `kind`."""
 
 
 @final
@@ -88,8 +88,8 @@ class PrefixConfig(Config):
 
     Args:
         discount: `d`. 0 credits a pick with its own prefix alone, 1 with the mean over all prefixes it is in.
-        weights: of the prefixes of one, two, ... examples, in place of equal ones: `R_s` then counts `w_s` times, above
-            and below.
+        weights: the weights of the prefixes of one, two, ... examples, in place of equal ones: `R_s` then counts `w_s`
+            times, above and below.
     """
 
     discount: Share = 0.5
@@ -107,7 +107,7 @@ class EvaluationConfig(Config):
             then learns a list and no way to choose.
         num_oracle: held-out queries for which the oracle searches, in the table at the end.
         num_fixed: training queries by which the best fixed set is chosen.
-        num_resamples: of the bootstrap behind the intervals.
+        num_resamples: the number of resamples of the bootstrap that gives the intervals.
         tables: make the table of baselines at the end of a run.
     """
 
@@ -140,7 +140,7 @@ class SelectionConfig(DomainConfig):
             challenge takes for equal (without case, articles and punctuation, `two` as `2`), which is for pictures and
             not for signs, letters or numbers.
         accuracy: form of the VQA accuracy: `official` leaves each annotator out once, `short` is `min(matches / 3, 1)`.
-        temperature: of sampling, divides the logits; log-probs are those at this temperature.
+        temperature: the temperature of sampling, divides the logits; log-probs are those at this temperature.
         sampling_schedule: a schedule over the steps for `temperature`; the value used is stored with the rollouts.
         rewards: name -> reward. Those with `role = "judge"` are measured in evaluation only. Rewards find the
             measurements of a choice as the columns `correct`, `accuracy`, `info`, `expected`, `probability`, `quality`,

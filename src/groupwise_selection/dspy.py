@@ -67,7 +67,7 @@ class SelectDemos:
         """Adds an example, which can be picked from now on, and returns its id.
 
         Raises:
-            ConfigError: a field is missing, or as `Selector.add`.
+            ConfigError: a field is missing; or see `Selector.add`.
         """
         for field in (self.question_field, self.answer_field):
             if not isinstance(example.get(field), str):
@@ -107,7 +107,7 @@ class FewShot(dspy.Module):
         """Returns the predictor's answer after demonstrations for these inputs.
 
         Raises:
-            ConfigError: the question is missing, or as `Selector.select`.
+            ConfigError: the question is missing; or see `Selector.select`.
         """
         return self.predict(**inputs, demos=self._demos(inputs))
 

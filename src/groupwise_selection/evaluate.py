@@ -47,7 +47,7 @@ def metric_names(shots: int, rewards: Sequence[str], validation: bool) -> list[s
 
 def per_query(measurements: Sequence[Measurement | None]) -> dict[str, float]:
     """Computes the results of one query: means of the measured fields over all numbers of demonstrations, and
-    `accuracy_1`, `accuracy_2`, ... after so many picks.
+    `accuracy_1`, `accuracy_2`, ... after that many picks.
 
     Where picking ended early, the last measurement counts for the remaining numbers of demonstrations.
 
@@ -295,7 +295,7 @@ def baseline_tables(setting: Setting, policy_accuracy: np.ndarray, selector: Sel
 
 
 def exported_table(setting: Setting, selector: Selector) -> Table:
-    """Computes the VQA accuracy of a selector in use, beside the nearest examples of the same store.
+    """Computes the VQA accuracy of a selector in use, compared with the nearest examples of the same store.
 
     Args:
         setting: settings of all rows.

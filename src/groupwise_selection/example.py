@@ -29,7 +29,7 @@ class Example:
         question: text of the question.
         answer: text of the answer.
         embedding: fp32 `[D]`, of length 1.
-        image: picture that the task model reads beside the text: a `uint8` array `[H, W]` or `[H, W, 3]`, or the path
+        image: picture that the task model reads with the text: a `uint8` array `[H, W]` or `[H, W, 3]`, or the path
             of a file.
         clusters: groups of examples and queries that share an image or a rule: name -> key.
 
@@ -116,7 +116,7 @@ class Query:
 
 
 def embedding_fault(embedding: np.ndarray, size: int) -> str:
-    """Says why an embedding cannot be compared with others of `size` numbers; empty where it can."""
+    """Reports why an embedding cannot be compared with others of `size` numbers; empty where it can."""
     import numpy as np
 
     if embedding.shape != (size,) or size == 0:
@@ -162,7 +162,7 @@ def _content(image: Any) -> Any:
 
 @cache
 def _file_content(path: str) -> Any:
-    # A file that cannot be read is named where it is shown.
+    # An unreadable file is no error here: the error comes, with the file's name, where the picture is shown.
     try:
         return hashlib.blake2b(Path(path).read_bytes(), digest_size=16).digest()
     except OSError:

@@ -39,7 +39,7 @@ def store(config: SelectionConfig, questions: Questions, source: str) -> list[Ex
             run's source embeds nothing by itself.
 
     Raises:
-        ConfigError: the split or file does not exist, a line cannot be read, an id stands twice, or there are fewer
+        ConfigError: the split or file does not exist, a line cannot be read, an id appears twice, or there are fewer
             examples than the policy was trained to show.
 
     Example:

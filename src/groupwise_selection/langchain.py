@@ -52,7 +52,7 @@ class GroupwiseExampleSelector(BaseExampleSelector):
         """Chooses examples for these inputs; each is a dictionary of question and answer.
 
         Raises:
-            ConfigError: the question is missing, or as `Selector.select`.
+            ConfigError: the question is missing; or see `Selector.select`.
         """
         question = self._value(input_variables, self.question_key, "the inputs")
         chosen = self.selector.select(question, self.k, order=self.order)
@@ -62,7 +62,7 @@ class GroupwiseExampleSelector(BaseExampleSelector):
         """Adds an example, which can be picked from now on, and returns its id.
 
         Raises:
-            ConfigError: question or answer is missing, or as `Selector.add`.
+            ConfigError: question or answer is missing; or see `Selector.add`.
         """
         return self.selector.add(
             self._value(example, self.question_key, "the example"), self._value(example, self.answer_key, "the example")

@@ -104,7 +104,7 @@ class Measures:
         """Measures one choice a row.
 
         Args:
-            queries: one a row; a query may stand in several rows.
+            queries: one a row; a query may appear in several rows.
             demos: demonstrations of each row, in the order of the prompt.
         """
         keys = [

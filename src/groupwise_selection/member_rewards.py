@@ -19,7 +19,7 @@ from groupwise_selection.measurement import FIELDS, Measurement, Measures, Order
 from groupwise_selection.policy.choices import Choices
 
 COLUMNS = (*FIELDS, "shots", "id", "answers", "choices")
-"""Columns that rewards can read beside the question and the task model's answer."""
+"""Columns that rewards can read in addition to the question and the task model's answer."""
 
 
 def measured_prefixes(

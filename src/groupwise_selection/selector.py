@@ -159,7 +159,7 @@ class Selector:
         """Writes the prompt of a query with its demonstrations, by the template of the task model.
 
         Raises:
-            ConfigError: the task model's template is not a text, or as `select`.
+            ConfigError: the task model's template is not a text; or see `select`.
         """
         if self.trained.template is None or self.trained.template.get("kind") != "text":
             raise ConfigError(

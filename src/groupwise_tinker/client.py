@@ -49,7 +49,7 @@ class Background:
         self._tasks = WeakSet[Any]()
 
     def follow(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Notes from now on which tasks of a loop begin for which owner."""
+        """Notes from now on which owner began which task of a loop."""
         self._loop = loop
         factory: Any = loop.get_task_factory()
         if not isinstance(factory, _NotingFactory):
@@ -57,7 +57,7 @@ class Background:
 
     @contextmanager
     def owning(self) -> Iterator[None]:
-        """Owns what the calling thread begins within the block."""
+        """Makes this object the owner of every task that the calling thread begins within the block."""
         token = _OWNER.set(self)
         try:
             yield
@@ -152,7 +152,7 @@ class Sequenced:
 _T = TypeVar("_T")
 _HEALTH_SECONDS = 10.0
 _MISSED_CHECKS = 3
-"""A call is given up after so many health checks in a row to which the server gave no answer."""
+"""A call is given up after this many health checks in a row without an answer from the server."""
 
 _FULL = "Maximum number of LoRA adapters"
 _RETRY_SECONDS = 5.0
@@ -255,7 +255,7 @@ class Service:
         minutes.
 
         Args:
-            seed: of its initial weights.
+            seed: the seed of its initial weights.
 
         Raises:
             TinkerError: the server fails, or has no free place until the deadline.
@@ -306,7 +306,7 @@ class Service:
         """Returns the archive of weights that `Adapter.save_for_sampling` saved.
 
         Args:
-            path: of the weights on the server.
+            path: the path of the weights on the server.
 
         Raises:
             TinkerError: the server gives no archive, or one of more than 64 GiB.
@@ -443,7 +443,7 @@ class Adapter:
         return self.service.call("sample", work)
 
     def unload(self) -> None:
-        """Frees the server's place of the adapter; a server that is gone by then is no error."""
+        """Frees the server's place of the adapter; a server that is gone by then is not an error."""
         if not self._unloaded:
             self._unloaded = True
             self.service.unload(self.model_id)

@@ -30,12 +30,12 @@ class Tinker(LanguageModel):
     """A LoRA adapter on a server that speaks the Tinker API; the server samples, scores, differentiates and steps.
 
     Args:
-        address: of the server, for example `http://127.0.0.1:8000`.
+        address: the address of the server, for example `http://127.0.0.1:8000`.
         base_model: name of the base model, as the server knows it.
         tokenizer: a local folder or a hub id of its tokenizer; unset takes `base_model`.
         state: path of a state on the server, with which the adapter begins; unset begins as the base model.
-        rank: of the adapter.
-        seed: of the adapter's initial weights; unset takes the run's.
+        rank: the rank of the adapter.
+        seed: the seed of the adapter's initial weights; unset takes the run's.
         max_positions: longest prompt and completion together, tokens; unset states no limit.
         length_multiple: sequences are padded to a multiple of this, so that a compiling server compiles seldom.
         fewest_rows: a request is padded to this many sequences times a power of two, for the same reason.

@@ -56,11 +56,11 @@ _TOLERANCE = 0.1
 _EPS = 1e6
 _RESPONSE_NATS = 0.03
 _TINY_NORM = 1e-12
-"""A norm far below that of any gradient: a step that is clipped to it changes nothing."""
+"""A norm far below that of any gradient: clipping to it turns a step into no change."""
 
 
 def factors(reduction: Reduction, counts: Sequence[int]) -> list[float]:
-    """Returns the number that each datum's advantages are multiplied by so that the server's gradient is a sum.
+    """Returns a factor for each datum's advantages, with which the server's gradient is a sum.
 
     Args:
         reduction: the server's rule.
@@ -156,8 +156,8 @@ class TinkerLearner:
 
     Args:
         service: the connection.
-        seed: of the adapter's initial weights.
-        path: of a state on the server, with which the adapter begins; unset begins as the base model.
+        seed: the seed of the adapter's initial weights.
+        path: the path of a state on the server, with which the adapter begins; unset begins as the base model.
     """
 
     differentiates: bool = False
@@ -287,7 +287,7 @@ class TinkerLearner:
         self._load(self.live, str(record["path"]), moments=True)
 
     def save(self, folder: Path) -> None:
-        """Saves the state on the server, and its weights in the form of peft, and writes where they lie there to
+        """Saves the state on the server, and its weights in the form of peft, and writes where they are there to
         `tinker.json`.
         """
         config, adapter = self.service.config, self.active

@@ -42,7 +42,7 @@ class TinkerPolicy(Policy):
     Args:
         config: address, base model and sizes.
         engine: the built-in one, in whose place the server samples.
-        seed: of the adapter's initial weights.
+        seed: the seed of the adapter's initial weights.
 
     Raises:
         ConfigError: the server is of another kind, lacks the base model, or reduces losses by an unknown rule; or the
@@ -179,7 +179,7 @@ def _check_engine(engine: EngineConfig) -> None:
 
 
 def check_config(config: LanguageConfig) -> None:
-    """Refuses settings of a run that a server cannot give, before the server is spoken to.
+    """Refuses settings of a run that a server cannot serve, before the server is called.
 
     Raises:
         ConfigError: a temperature other than 1, top-p or top-k, at any step, or stop texts, also of an environment.
@@ -232,7 +232,7 @@ _LARGEST_CONFIG = 1 << 20
 
 
 def export_adapter(request: Export) -> Card:
-    """Writes the adapter as peft loads it, with the tokenizer beside it, and describes the folder on its card.
+    """Writes the adapter as peft loads it, with the tokenizer next to it, and describes the folder on its card.
 
     Raises:
         ConfigError: the server cannot be reached, gives no archive, or one that holds no adapter of peft.

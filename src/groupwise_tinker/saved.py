@@ -18,10 +18,10 @@ class SavedState:
     """The place of trained weights on a server.
 
     Args:
-        address: of the server.
+        address: the address of the server.
         base_model: name of the base model, as the server knows it.
-        rank: of the adapter.
-        state: path of weights and moments, with which training goes on.
+        rank: the rank of the adapter.
+        state: path of weights and moments, with which training continues.
         weights: path of the adapter alone, in the form of peft.
 
     Example:

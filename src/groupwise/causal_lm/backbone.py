@@ -1,8 +1,8 @@
 """A causal LM taken apart at its head: the hidden states below it, and the weight, bias, scale and cap that turn them
 into logits.
 
-Which scale and cap a model family uses is not trusted but tried: the candidates its configuration names are compared
-once with the logits of the model itself, and a model that none of them reproduces is refused.
+The scale and the cap of a model family are tried instead of trusted: the candidates that its configuration names are
+compared once with the logits of the model itself, and a model that none of them reproduces is refused.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 _SCALES = ("logits_scaling", "logit_scale", "lm_head_multiplier", "output_multiplier", "logits_mup_width_multiplier")
 _CAPS = ("final_logit_softcapping", "logits_soft_cap", "output_logit_soft_cap")
-# Rotary tables that do not depend on how long the sequence has become.
+# Rotary tables that do not depend on the length of the sequence.
 _FIXED_ROTATIONS = ("default", "linear", "llama3", "yarn")
 _CAP_SHOWING_LOGIT = 100.0
 """Logits this large show any cap that a model family uses."""
@@ -80,7 +80,7 @@ class Backbone:
                 " Qwen/Qwen2.5-0.5B"
             )
         body = getattr(inner, inner.base_model_prefix, None) if getattr(inner, "base_model_prefix", "") else None
-        # A few families keep their body elsewhere than their own prefix says.
+        # In a few families the body is not at the attribute that the family's own prefix names.
         body = body if body is not None else getattr(inner, "model", None)
         head = inner.get_output_embeddings() if hasattr(inner, "get_output_embeddings") else None
         if body is None or body is inner or head is None:
@@ -94,7 +94,7 @@ class Backbone:
             _check_embedding(inner, head)
         self.body: nn.Module = body
         if hasattr(body, "warn_if_padding_and_no_attention_mask"):
-            # GPT-2 takes an end token that was sampled for padding, and looks for it at every step.
+            # GPT-2 takes a sampled end token for padding, and looks for padding at every step.
             body.warn_if_padding_and_no_attention_mask = _no_warning
         self.head: nn.Linear = head
         self.config: Any = inner.config
@@ -102,7 +102,7 @@ class Backbone:
         parameters = inspect.signature(type(body).forward).parameters
         self._positions = "position_ids" in parameters
         self.max_positions: int | None = getattr(inner.config, "max_position_embeddings", None)
-        """Longest sequence the model has positions for, where it says so."""
+        """The longest sequence that the model has positions for; None where its configuration states none."""
         layers = DynamicCache(config=self.config).layers
         self.keeps_every_token = bool(layers) and all(type(layer) is DynamicLayer for layer in layers)
         """True where every layer is full attention: its cache keeps the keys and values of all tokens."""
@@ -111,11 +111,13 @@ class Backbone:
         self._check_causal(name)
         self._find_shape()
         self.sharded = False
-        """True where the weights lie in shards, so that only whole layers can be called."""
+        """True where the weights are sharded, so that only whole layers can be called."""
         self.shards: ShardedLM | None = None
-        """The copy of this model in shards that is trained in place of it, where there is one."""
+        """The sharded copy of this model that is trained in its place, where there is one."""
         self.packs: bool | None = None
-        """True where `groupwise.causal_lm.scoring` gives this model's own numbers; None before the first trial."""
+        """True where the packed passes of `groupwise.causal_lm.scoring` give this model's own numbers; None before the
+        first trial.
+        """
 
     @property
     def device(self) -> torch.device:
@@ -123,7 +125,7 @@ class Backbone:
 
     @property
     def trained_on(self) -> torch.device:
-        """The device on which this model is trained: that of its shards, where the whole may lie elsewhere."""
+        """The device on which this model is trained: that of its shards, where the whole may be elsewhere."""
         return self.device if self.shards is None else self.shards.backbone.device
 
     @property
@@ -222,7 +224,7 @@ class Backbone:
             self.model.eval()
         kind = self.device.type
         is_cast, dtype = torch.is_autocast_enabled(kind), torch.get_autocast_dtype(kind)
-        # Casts from before the block are not used in it.
+        # A weight that was cast before the block must not be used in it.
         torch.clear_autocast_cache()
         try:
             with torch.no_grad(), torch.autocast(kind, dtype=dtype, enabled=is_cast, cache_enabled=True):
@@ -235,7 +237,9 @@ class Backbone:
 
     @torch.no_grad()
     def _check_causal(self, name: str) -> None:
-        """Refuses an encoder. The model is tried, because families with both kinds differ by a setting alone."""
+        """Refuses an encoder. The model is tried, because some families have encoders and decoders that differ in one
+        setting only.
+        """
         ids = torch.arange(min(8, self.config.vocab_size), device=self.device).unsqueeze(0)
         changed_ids = torch.cat([ids[:, :-1], torch.zeros_like(ids[:, -1:])], 1)
         with self.evaluating(), torch.autocast(self.device.type, enabled=False):
@@ -274,7 +278,7 @@ class Backbone:
         )
 
     def _model_logits(self, ids: Tensor, factor: float) -> Tensor:
-        """Computes the logits with the whole model, the input of its head multiplied by `factor`."""
+        """Computes the logits with the whole model, after the input of its head is multiplied by `factor`."""
         hook = self.head.register_forward_pre_hook(lambda module, inputs: (inputs[0] * factor,))
         try:
             logits = self.model(input_ids=ids, attention_mask=torch.ones_like(ids), use_cache=False).logits[0]
@@ -297,11 +301,11 @@ def _near(logits: Tensor, expected: Tensor, dtype: torch.dtype) -> bool:
     return (logits - expected).abs().max().item() <= tolerance
 
 
-# LoRA layers without their bookkeeping, for the time of sampling.
+# LoRA layers without their bookkeeping, for sampling.
 #
-# A layer of peft asks at every call which adapters are active, whether they are merged, and of which variant they
-# are. A token of a small batch costs more of that than of arithmetic, on a GPU most of all: the kernels are over
-# before the next one is started. The operations that remain are peft's own, in its order, and so give the same bits:
+# At every call, a peft layer looks up which adapters are active, whether they are merged, and of which variant they
+# are. For a token of a small batch this costs more than the arithmetic, most of all on a GPU, whose kernels end before
+# the next one is started. The operations that remain are peft's own, in its order, and so give the same bits:
 #
 #     y = W x + (B A x) s
 
@@ -335,7 +339,7 @@ def quick_adapters(model: nn.Module) -> Iterator[None]:
 
 
 def _product(layer: Any) -> Callable[[Tensor], Tensor] | None:
-    """Returns the product of a plain LoRA layer, None of any other module."""
+    """Returns a function for the product of a plain LoRA layer; None for any other module."""
     from peft.tuners.lora.layer import Linear
 
     if type(layer) is not Linear or "forward" in vars(layer) or layer.disable_adapters or layer.merged:
@@ -354,7 +358,7 @@ def _product(layer: Any) -> Callable[[Tensor], Tensor] | None:
         return None
 
     def product(x: Tensor) -> Tensor:
-        # Weights are looked up at every call: a layer in shards has them for the time of its own pass.
+        # Weights are looked up at every call: a sharded layer has its weights only during its own pass.
         result = functional.linear(x, base.weight, base.bias)
         weight = down.weight
         low = functional.linear(x if x.dtype == weight.dtype else x.to(weight.dtype), weight, down.bias)
@@ -364,8 +368,8 @@ def _product(layer: Any) -> Callable[[Tensor], Tensor] | None:
 
 
 def _is_changed(module: nn.Module) -> bool:
-    """Returns whether a module does more than its class says: accelerate, for one, puts weights in place in a `forward`
-    of the module's own.
+    """Returns whether a module does more than its class defines. For example, accelerate replaces the `forward` of a
+    module to put weights in place.
     """
     return bool(module._forward_hooks or module._forward_pre_hooks) or "forward" in vars(module)
 
@@ -388,7 +392,7 @@ def _no_warning(*_: Any) -> None:
 
 
 def _why_not_plain(head: nn.Module) -> str:
-    """Returns what stands in the place of a plain linear head, and what to write."""
+    """Returns a description of what replaces a plain linear head, and what to write."""
     name = type(head).__name__
     if name == "ModulesToSaveWrapper":
         return (

@@ -181,17 +181,17 @@ _OF_THE_RUN = {
     "--uds": "leave it out",
     "--served-model-name": "write domain.engine.model",
 }
-"""Arguments of a started server by which it would answer elsewhere, and what to write."""
+"""Arguments of a started server that would move it to another address, and what to write instead."""
 
 
 @final
 class SyncFromPath(Config):
-    """A way of the weights to the servers of your own.
+    """A user's way of sending weights to the servers.
 
     Args:
-        path: `package.module:Class`, a subclass of `groupwise.causal_lm.engine.transport.Transport`; the module may lie
+        path: `package.module:Class`, a subclass of `groupwise.causal_lm.engine.transport.Transport`; the module may be
             in the working directory.
-        arguments: of the class, by name, after the model, its tokenizer and `domain.engine.folder`.
+        arguments: the arguments of the class, by name, after the model, its tokenizer and `domain.engine.folder`.
     """
 
     kind: Literal["callable"] = "callable"
@@ -219,9 +219,9 @@ class VllmEngine(Config):
     compared with the trainer's: a difference beyond rounding ends the run. Evaluation samples from them as well.
 
     Args:
-        address: of the server, without the path; a list for several, which share the groups of a batch. Where several
-            processes train, the first has the first of them, the second the second, and so on in turn; fewer servers
-            than processes are shared by all, and the first process sends the weights.
+        address: the address of the server, without the path; a list for several, which share the groups of a batch.
+            Where several processes train, the first has the first of them, the second the second, and so on in turn;
+            fewer servers than processes are shared by all, and the first process sends the weights.
         model: name under which the servers serve the model.
         sync: how the weights go there: `lora` loads the adapter alone, `folder` reloads a model folder, `auto` chooses
             by whether an adapter is trained. With `none` whoever runs the server refreshes it; evaluation then samples
@@ -231,7 +231,7 @@ class VllmEngine(Config):
             folder in memory (`/dev/shm`), for servers on this machine.
         start: starts a server on this machine, on an address of its own, and ends it with the run; one for each process
             that trains, on that process's GPU.
-        sleep: between two batches the servers give the GPU back to the trainer (vLLM's sleep mode): their weights lie
+        sleep: between two batches the servers give the GPU back to the trainer (vLLM's sleep mode): their weights are
             in the machine's memory, and their cache is forgotten. A server of your own has to be started with
             ``--enable-sleep-mode`` and ``VLLM_SERVER_DEV_MODE=1``; after the run it sleeps.
         executable: the command that is started.
@@ -272,7 +272,7 @@ class VllmEngine(Config):
 
     @property
     def memory_share(self) -> float:
-        """The share of a GPU's memory that a server which the run starts takes there; 0 where none is started.
+        """The share of a GPU's memory that a server started by the run takes; 0 where the run starts none.
 
         Example:
             >>> VllmEngine(start=True, arguments=("--gpu-memory-utilization", "0.5")).memory_share

@@ -96,7 +96,7 @@ def shared_prefixes(prompts: Sequence[Ids], counts: Sequence[int]) -> list[int]:
     """Counts the tokens of each prompt that are forwarded once for all prompts that begin with them; prompts in
     lexicographic order.
 
-    A group of prompts with the common prefix `c` costs `c + sum_i count_i (length_i - c)` tokens: what stands behind
+    A group of prompts with the common prefix `c` costs `c + sum_i count_i (length_i - c)` tokens: the text after
     the prefix is forwarded with every continuation. A prompt by itself shares all of its own. Neighbours join while
     that costs less.
 
@@ -141,8 +141,8 @@ def _batches(
     used = 0
     for row in sorted(rows, key=lambda row: list(prompts[row])):
         length = len(prompts[row])
-        # The last token of a continuation is never an input, so that one of a single token costs nothing beside its
-        # prompt.
+        # The last token of a continuation is never an input, so a continuation of a single token costs nothing beyond
+        # its prompt.
         cost = length + sum(
             length + len(continuation) - 1 for continuation in continuations[row] if len(continuation) > 1
         )

@@ -24,7 +24,9 @@ from groupwise.causal_lm.scoring import can_pack
 from groupwise.config import ConfigError
 
 _LEAST_SAVED = 256
-"""Prompt tokens that a common beginning has to save: a second pass costs a small model as much as many tokens."""
+"""The least number of prompt tokens that a common beginning must save. A second pass costs a small model as much as
+many tokens.
+"""
 
 
 class Decoder(Protocol):
@@ -67,7 +69,8 @@ class ModelDecoder:
         self.mask: Tensor | None = None
         if visible is not None:
             mask = torch.cat([visible, visible.new_ones(len(visible), extra)], 1).repeat_interleave(repeats, 0)
-            # A mask in its final form spares the model building one a step; only where one mask serves every layer.
+            # A mask in its final form saves the model from building one at every step. This works only where one mask
+            # serves every layer.
             ready = plain and backbone.takes_position_ids and backbone.config._attn_implementation == "sdpa"
             self.mask = mask[:, None, None, :] if ready else mask.long()
 
@@ -126,8 +129,7 @@ def with_room(states: Tensor, repeats: int, extra: int) -> Tensor:
     return buffer
 
 
-# The products' weights are copied side by side for the time of sampling; above this the copy would cost more than it
-# saves.
+# The weights of the products are copied side by side for sampling. Above this number the copy costs more than it saves.
 _MOST_PARAMETERS = 100_000_000
 
 
@@ -282,7 +284,7 @@ def prefill(
         places = torch.arange(shared, device=device).unsqueeze(0)
         backbone.forward(beginning, position_ids=places, past_key_values=cache, use_cache=True)
         cache.batch_repeat_interleave(len(prompts))
-    # The padding of a shorter prompt stands between the shared beginning and the rest of it.
+    # The padding of a shorter prompt is between the shared beginning and the rest of it.
     columns = torch.arange(longest - shared, device=device)
     padding = (longest - lengths).unsqueeze(1)
     visible = None
@@ -330,7 +332,7 @@ class DistributionError(RuntimeError):
 
     Args:
         num_broken, num_members: how many, and of how many.
-        place: of the first one: its prompt in the batch, and its number in the group, from 0.
+        place: the place of the first one: its prompt in the batch, and its number in the group, from 0.
         token: of its completion, from 0.
     """
 
@@ -389,8 +391,8 @@ def uniforms(seeds: Sequence[int], num: int) -> Tensor:
     """
     start = _mix(np.array([int(seed) % 2**64 for seed in seeds], dtype=np.uint64).reshape(-1, 1) + _GOLDEN)
     steps = np.arange(1, num + 1, dtype=np.uint64) * _GOLDEN
-    # 48 bits and a half: strictly inside (0, 1) in fp64 also after multiplying with a total mass that is one ulp from
-    # 1.
+    # 48 bits and a half: the number is strictly inside (0, 1) in fp64, even after it is multiplied by a total mass that
+    # is one ulp from 1.
     return torch.from_numpy(((_mix(start + steps) >> np.uint64(16)).astype(np.float64) + 0.5) * 2.0**-48)
 
 
@@ -434,7 +436,7 @@ def draw(probability: Tensor, uniform: Tensor) -> Tensor:
     A token of mass 0 is never drawn. Masses that are NaN give some token, so that no index is out of range; who keeps
     its log-prob sees it.
     """
-    # fp64: an fp32 running sum over 150,000 tokens would be off by more than the rarest of them weigh.
+    # In fp32 a running sum over 150,000 tokens would have an error larger than the probability of the rarest tokens.
     cumulative = probability.cumsum(1, dtype=torch.float64)
     threshold = cumulative[:, -1:] * uniform.unsqueeze(1)
     return torch.searchsorted(cumulative, threshold, right=True).squeeze(1).clamp_max_(probability.shape[1] - 1)
@@ -478,8 +480,8 @@ class Stops:
             raise ConfigError(
                 f"stop = {list(self.texts)} needs a tokenizer to decode with; pass one, or write stop = []"
             )
-        # A character takes at most four byte tokens; a few more in front, because decoders treat the first token of a
-        # text apart.
+        # A character takes at most four byte tokens. A few more tokens come before them, because decoders treat the
+        # first token of a text differently.
         self.tail = 4 * max((len(text) for text in self.texts), default=0) + 4
         table = torch.zeros(vocabulary, dtype=torch.bool)
         if self.texts:

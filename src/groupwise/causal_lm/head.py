@@ -135,7 +135,7 @@ class Running:
         return self.peak + self.total.log()
 
     def scores(self, requires: frozenset[str]) -> dict[str, Tensor]:
-        # In this order a large logit cancels before the logarithm is added to it.
+        # In this order a large logit cancels before the logarithm is added.
         log_prob = (self.target_u - self.peak) - self.total.log()
         out = {}
         if "log_prob" in requires:
@@ -234,8 +234,8 @@ FIELDS = ("log_prob", "entropy", "score_norm")
 
 
 class _TokenScores(torch.autograd.Function):
-    """Blocks of the vocabulary outside, tiles of positions inside, so that a block's weight gradient is finished before
-    the next begins.
+    """The loop over blocks of the vocabulary is outside, and the loop over tiles of positions inside, so that a block's
+    weight gradient is finished before the next begins.
     """
 
     @staticmethod
@@ -310,7 +310,7 @@ class _TokenScores(torch.autograd.Function):
 
 
 def _views(buffers: Iterable[Tensor], rows: slice, block: slice) -> tuple[Tensor, Tensor]:
-    """Returns a tile, `rows` by the tokens of `block`, in each of two buffers."""
+    """Returns a view of the size of a tile, `rows` by the tokens of `block`, of each of two buffers."""
     num, width = rows.stop - rows.start, block.stop - block.start
     logits, scratch = (buffer[: num * width].view(num, width) for buffer in buffers)
     return logits, scratch
@@ -419,7 +419,7 @@ def token_scores_backward(
         hidden, weight, target, bias, temperature, softcap, scale, memory_bytes: as in `token_scores`; `hidden` is
             detached.
         cotangents: ``{field: [N]}``; a missing field counts as zero.
-        requires: fields to return beside those of `cotangents`.
+        requires: fields to return in addition to those of `cotangents`.
 
     Returns:
         The detached scores ``{name: [N]}`` and ``grad_hidden [N, H]`` in the dtype of `hidden`. A frozen weight gets no
@@ -489,8 +489,8 @@ def token_scores_backward(
 
 
 def _accumulator(parameter: Tensor | None, dtype: torch.dtype) -> tuple[Tensor | None, Callable[[], None]]:
-    """Chooses where a gradient is summed: ``.grad`` itself, or a tensor beside it in `dtype` where ``.grad`` is too
-    coarse to add chunk after chunk. Also returns the function that ends the sum.
+    """Returns the tensor in which a gradient is summed, and the function that ends the sum. The tensor is ``.grad``
+    itself, or a separate one in `dtype` where ``.grad`` is too coarse to add chunk after chunk.
     """
     if parameter is None or not parameter.requires_grad:
         return None, lambda: None

@@ -33,7 +33,7 @@ class Tiles:
         return max(1, most if self.whole else min(most, num))
 
     def held(self, num: float, vocabulary: int) -> float:
-        """Returns the bytes of logits that an update keeps at a time, with the tile beside them, in fp32.
+        """Returns the bytes of logits that an update keeps at a time, together with the tile, in fp32.
 
         Args:
             num: positions of a pass.
@@ -65,7 +65,7 @@ def choose_tiles(device_type: str, free_bytes: float) -> Tiles:
 
 @cache
 def tiles_of(device: torch.device) -> Tiles:
-    """Returns the tiles of a device, chosen once in a process: a later change of sizes would change rounding."""
+    """Returns the tiles of a device, which are chosen once per process, because another size would change rounding."""
     from groupwise.memory import available_bytes
 
     return choose_tiles(device.type, available_bytes(device, None) if device.type == "cuda" else 0)

@@ -32,7 +32,7 @@ NO_CODE = {"trust_remote_code": False}
 
 
 def checked(config: CausalLMConfig) -> CausalLMConfig:
-    """Returns the settings with the path of a plain folder or a hub id, whose files say that they are a causal LM.
+    """Returns the settings with the path of a plain folder or a hub id, whose files describe a causal LM.
 
     Raises:
         ConfigError: as `groupwise.causal_lm.loading.load`, before any weight is read.
@@ -59,8 +59,8 @@ def read_config(config: CausalLMConfig) -> Any:
 
 
 def check_folder(path: str) -> None:
-    """Refuses a local folder that cannot hold a causal LM, saying which file is missing. A name that is no local path
-    is left to the hub.
+    """Refuses a local folder that cannot hold a causal LM, saying which file is missing. A name that is not a local
+    path is left to the hub.
 
     Raises:
         ConfigError: as `groupwise.causal_lm.loading.load`.
@@ -108,8 +108,8 @@ def check_folder(path: str) -> None:
 
 
 def _check_kind(config: CausalLMConfig) -> None:
-    """Refuses a model whose configuration says that it is no decoder-only language model, or is quantised, before any
-    weight is read.
+    """Refuses a model whose configuration states that it is not a decoder-only language model, or is quantised, before
+    any weight is read.
     """
     if (model_config := read_config(config)) is None:
         return
@@ -128,10 +128,10 @@ def _check_kind(config: CausalLMConfig) -> None:
 
 
 def _check_hub(path: str) -> None:
-    """Refuses a hub that does not answer at once, instead of half a minute of retries in the libraries below."""
+    """Refuses an unreachable hub at once, instead of after half a minute of retries in the libraries."""
     try:
         cached_file = try_to_load_from_cache(path, "config.json")
-    except ValueError:  # transformers reports a path that is no name of the hub
+    except ValueError:  # transformers raises it for a path that cannot be a name on the hub
         return
     if constants.HF_HUB_OFFLINE or isinstance(cached_file, str):
         return
@@ -200,7 +200,7 @@ def load_model(config: CausalLMConfig, dtype: torch.dtype | str) -> Any:
 
     Args:
         config: as `checked` returned it.
-        dtype: of its weights, or `"auto"`.
+        dtype: the dtype of its weights, or `"auto"`.
 
     Raises:
         ConfigError: as `load`.
@@ -335,8 +335,8 @@ def fit_tokenizer(tokenizer: Any, model: Any, path: str = "") -> None:
 
 
 def _without_dropout(model: nn.Module) -> None:
-    """Sets the rates to zero, in dropout layers and where a layer keeps its rate as a number; the configuration that is
-    saved stays as it was.
+    """Sets the dropout rates to zero, in dropout layers and in layers that keep their rate as a number. The
+    configuration that is saved does not change.
     """
     for module in model.modules():
         if isinstance(module, nn.Dropout):
@@ -388,7 +388,7 @@ def save(model: Any, tokenizer: Any, folder: str | Path, *, merge: bool = True) 
 
     Args:
         model: the trained model; not changed.
-        tokenizer: saved beside it.
+        tokenizer: saved next to it.
         folder: where to; made if absent.
         merge: add the adapter to the weights it adapts. Without, only the adapter is written, which needs its base
             model to load.
@@ -413,8 +413,8 @@ def save(model: Any, tokenizer: Any, folder: str | Path, *, merge: bool = True) 
 
 
 def _merged(model: Any) -> Any:
-    """Returns a model with its adapter added to the weights, of which those that it adapts alone are copied. Adding
-    in place and subtracting again would leave rounding in the weights that go on training.
+    """Returns a model with its adapter added to the weights. Only the weights that the adapter changes are copied.
+    Adding in place and subtracting again would leave rounding errors in the weights that are trained.
     """
     from peft.tuners.tuners_utils import BaseTunerLayer
 
@@ -426,7 +426,7 @@ def _merged(model: Any) -> Any:
 
 @contextmanager
 def _writing_on_any_rank(model: Any) -> Iterator[None]:
-    """Lets transformers write on every process: each may have a server of its own to write for."""
+    """Lets transformers write files on every process, because each process may have a server that reads them."""
     model.should_save_on_this_rank = lambda is_main_process: is_main_process
     try:
         yield

@@ -1,4 +1,4 @@
-"""Prompts as texts and token ids: chats are rendered, and special tokens stand where they are meant."""
+"""Prompts as texts and token ids: chats are rendered, and special tokens are written only where they are meant."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 from groupwise.config import ConfigError
 
 _THOUGHT_OPENS, _THOUGHT_CLOSES = "<think>", "</think>"
-# Text before another, for tokenizers that encode the beginning of a text differently.
+# Put before a text, for tokenizers that encode the beginning of a text differently.
 _ANCHOR = "\n"
 
 
@@ -34,7 +34,7 @@ def encode_prompts(tokenizer: Any, texts: Sequence[str], *, rendered: bool = Fal
 
 
 def added_tokens(tokenizer: Any, texts: Sequence[str] = ()) -> tuple[list[int], list[int]]:
-    """Returns the tokens that a tokenizer puts before and behind a text.
+    """Returns the tokens that a tokenizer puts before and after a text.
 
     Args:
         tokenizer: a tokenizer of transformers.
@@ -50,7 +50,7 @@ def added_tokens(tokenizer: Any, texts: Sequence[str] = ()) -> tuple[list[int], 
 
 
 def encode_middle(tokenizer: Any, text: str) -> list[int]:
-    """Encodes a text that stands in the middle of another. Tokenizers of the SentencePiece kind put a space before
+    """Encodes a text that is in the middle of another. Tokenizers of the SentencePiece kind put a space before
     every text; in the middle there is none.
     """
     anchor, ids = _bare(tokenizer, _ANCHOR), _bare(tokenizer, text)
@@ -137,7 +137,7 @@ def _bare(tokenizer: Any, text: str) -> list[int]:
 
 
 def _begun(begin: list[int], ids: list[int], bos: int | None) -> list[int]:
-    """Puts tokens before others, which may begin with the last of them."""
+    """Puts tokens before others. Tokens that end the first and also begin the second are kept once."""
     shared = max(size for size in range(len(begin) + 1) if begin[len(begin) - size :] == ids[:size])
     ids = begin + ids[shared:]
     while len(ids) > 1 and ids[0] == ids[1] == bos:
@@ -146,13 +146,13 @@ def _begun(begin: list[int], ids: list[int], bos: int | None) -> list[int]:
 
 
 def _continued(writer: Any, messages: Sequence[Mapping[str, Any]], settings: Mapping[str, Any]) -> str:
-    """Renders a chat whose last message the model goes on with."""
+    """Renders a chat whose last message the model continues with."""
     *before, last = messages
     text = content if isinstance(content := last.get("content"), str) else ""
     begins_thought = text.lstrip().startswith(_THOUGHT_OPENS)
     try:
         rendered = writer.apply_chat_template(list(messages), tokenize=False, continue_final_message=True, **settings)
-        # Templates of models that think close an empty thought before a message that has none of its own.
+        # Templates of thinking models write an empty thought before a message that has none.
         head = rendered.rstrip().removesuffix(text.strip()).rstrip()
         if not (begins_thought and head.endswith(_THOUGHT_CLOSES)):
             return rendered

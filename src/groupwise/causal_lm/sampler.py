@@ -2,7 +2,7 @@
 done, and log-probs that are kept; and the interface of every engine that samples groups.
 
 Every member of the batch takes one token a step, so step t writes column t of every row. A member whose conversation
-goes on (its environment answered) stays in the batch and is fed the environment's tokens, one a step, in place of
+continues (its environment answered) stays in the batch and is fed the environment's tokens, one a step, in place of
 sampled ones.
 """
 
@@ -24,7 +24,7 @@ from groupwise.records import tensors_of
 
 Continue = Callable[[int, list[int]], Sequence[int] | None]
 
-# When members leave the batch, the cache of the others is copied, so finished members leave a few at a time.
+# When members leave the batch, the cache of the others is copied. So finished members leave several at a time.
 _LEAVE_SHARE = 1 / 8
 
 
@@ -119,8 +119,8 @@ def end_ids(model: Any, tokenizer: Any = None) -> tuple[int, ...]:
 
 
 def written_texts(tokenizer: Any, rows: Sequence[Sequence[int]], ends: Collection[int]) -> list[str]:
-    """Decodes completions. Tokens that end, begin or fill a text go, and so do unknown ones; other special tokens, such
-    as `<think>` of some tokenizers, stay as they were written.
+    """Decodes completions without unknown tokens and without tokens that end, begin or fill a text. Other special
+    tokens, such as `<think>` of some tokenizers, are kept.
 
     Args:
         rows: token ids of each completion.
@@ -259,8 +259,8 @@ def sample(
 
 
 class _Run:
-    """One batch from prefill to the last token. Rows of `live` tensors are the members still in the batch, in `rows`
-    their row in the result.
+    """One batch from prefill to the last token. The rows of `live` tensors are the members still in the batch; `rows`
+    holds their rows in the result.
     """
 
     def __init__(self, backbone: Backbone, batch: GroupBatch, stops: Stops, numbers: Sequence[int]) -> None:
@@ -315,7 +315,7 @@ class _Run:
         return self._finish(max(self.length))
 
     def _choose(self, hidden: Tensor, step: int, rows: Tensor | None) -> Tensor:
-        """Draws a token for every row and stores the fields that are recorded of it."""
+        """Draws a token for every row and stores the recorded fields of the draw."""
         log_p = torch.log_softmax(self.backbone.logits(hidden, self.settings.temperature, self.weight), dim=-1)
         keep = truncation_mask(log_p, self.settings.top_k, self.settings.top_p) if self.settings.truncates else None
         p = None
@@ -402,7 +402,7 @@ class _Run:
             for start, stop in spans:
                 mask[row, start:stop] = False
         columns = {name: torch.where(mask, value[:longest].t(), 0) for name, value in self.columns.items()}
-        # One check a batch; a check at every token would wait for the device each time.
+        # One check for the whole batch: a check at every token would wait for the device each time.
         if not columns["log_prob"].isfinite().all():
             check_finite(columns["log_prob"], self.numbers, self.group_size)
         return Completions(
@@ -421,7 +421,7 @@ class Gathers(Protocol):
     """The processes of a run, as far as an engine needs them."""
 
     def gather(self, value: Any) -> list[Any]:
-        """Returns one plain value a process, on all of them."""
+        """Collects a plain value from each process, and returns all of them on every process."""
         ...
 
 
@@ -441,12 +441,14 @@ class Engine(ABC):
         """Samples the groups of a batch; result and errors: see `groupwise.causal_lm.sampler.sample`."""
 
     def announce_length(self, num_tokens: int) -> None:  # noqa: B027
-        """Notes that texts will be sampled of so many tokens of prompt and completion; does nothing by default."""
+        """Notes the number of tokens of the longest text that will be sampled, prompt and completion; does nothing by
+        default.
+        """
 
     def send_weights(  # noqa: B027
         self, prompts: Sequence[Sequence[int]], max_new_tokens: int, peers: Gathers
     ) -> None:
-        """Sends the weights of now to servers that several processes share; does nothing by default. Every process
+        """Sends the current weights to servers that several processes share; does nothing by default. Every process
         calls it.
 
         Args:

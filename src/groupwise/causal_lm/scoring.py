@@ -134,7 +134,7 @@ def _spread(values: Mapping[str, Tensor], rows: Tensor, mask: Tensor) -> dict[st
 
 
 def _hidden_at_mask(backbone: Backbone, inputs: ScoringInputs, pack: bool) -> tuple[Tensor, Tensor]:
-    """Computes the flat positions of true mask entries in ``[B, T]``, and the hidden states that predict them, ``[N,
+    """Returns the flat positions of true mask entries in ``[B, T]``, and the hidden states that predict them, ``[N,
     H]``.
     """
     prompts, tokens, mask = inputs.prompts, inputs.tokens, inputs.mask
@@ -165,8 +165,8 @@ def _hidden_at_mask(backbone: Backbone, inputs: ScoringInputs, pack: bool) -> tu
 
 
 def _padded(backbone: Backbone, prompts: Sequence[Sequence[int]], tokens: Tensor, fed: Tensor) -> tuple[Tensor, Tensor]:
-    """Forwards every row by itself: prompt, then completion, then padding. Returns hidden states ``[B, L, H]``, and the
-    place of each prompt's last token.
+    """Forwards every row separately: prompt, then completion, then padding. Returns hidden states ``[B, L, H]``, and
+    the place of each prompt's last token.
     """
     lengths = torch.tensor([len(prompt) for prompt in prompts], dtype=torch.long, device=tokens.device)
     columns = torch.arange(int((lengths + fed).max()) if len(prompts) else 1, device=tokens.device)
@@ -176,7 +176,7 @@ def _padded(backbone: Backbone, prompts: Sequence[Sequence[int]], tokens: Tensor
         [token for prompt in prompts for token in prompt], dtype=torch.long, device=tokens.device
     )
     ids[filled & ~in_prompt] = tokens[torch.arange(tokens.shape[1], device=tokens.device) < fed.unsqueeze(1)]
-    # Any token will do; a pad token would make some models ask for a mask that causal attention does not need.
+    # Any token will do here. A pad token would make some models ask for a mask, which causal attention does not need.
     ids = torch.where(filled, ids, ids[:, :1])
     return backbone.hidden(ids, position_ids=columns.expand(len(prompts), -1), use_cache=False), lengths - 1
 
@@ -194,7 +194,9 @@ _NAME = "groupwise_packed"
 
 
 class _Pick(torch.autograd.Function):
-    """``x[places]`` of distinct places: the gradient is written, where indexing would add it up row after row."""
+    """``x[places]`` for distinct places. The gradient is written directly, where indexing would add it up row after
+    row.
+    """
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, places: Tensor) -> Tensor:
@@ -210,7 +212,7 @@ class _Pick(torch.autograd.Function):
 
 @final
 class _Rectangle:
-    """Rows of different lengths, padded on the right, and the same tokens side by side."""
+    """Rows of different lengths in two forms: padded on the right, and as one row of tokens without padding."""
 
     def __init__(self, lengths: Tensor) -> None:
         self.num_rows, self.width = len(lengths), int(lengths.max()) if len(lengths) else 0
@@ -236,7 +238,7 @@ class _Rectangle:
 @final
 @dataclass(frozen=True)
 class _Packing:
-    """The layout of a packed row: where its prompts and completions lie, and which tokens a completion sees.
+    """The layout of a packed row: where its prompts and completions are, and which tokens a completion sees.
 
     Args:
         prompts, completions: their rectangles; completions without the last token, which is never an input.

@@ -1,4 +1,4 @@
-"""A causal LM whose weights lie in shards over several processes, and its scoring.
+"""A causal LM whose weights are sharded over several processes, and its scoring.
 
 Body and head run inside one forward pass of the whole model, so that a head that is tied to the embedding is one weight
 there, and its gradient one sum.
@@ -58,7 +58,7 @@ class ShardedLM:
 
         def compute() -> dict[str, Tensor]:
             fields = scoring.score(self.backbone, read)
-            # FSDP warns of views, which lose its hook where somebody changes them in place.
+            # FSDP warns about views, because a change in place removes its hook.
             return {name: value.clone() for name, value in fields.items()}
 
         fields = inside(self.model, compute)
@@ -98,7 +98,7 @@ def check_spreads(config: Any) -> None:
 
 
 def _at_least_one(inputs: ScoringInputs) -> tuple[ScoringInputs, bool]:
-    """Returns the inputs and true; where the mask is false everywhere, inputs with one true entry, and false."""
+    """Returns the inputs and true. If the mask is false everywhere, returns inputs with one true entry, and false."""
     if bool(inputs.mask.any()):
         return inputs, True
     mask = inputs.mask.clone()

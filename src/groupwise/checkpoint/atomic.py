@@ -252,7 +252,7 @@ def _is_full_disk(error: BaseException) -> bool:
 
 
 def _linked(partial: Path, path: Path) -> bool:
-    """Gives a file its name where nobody has it; returns False on a file system without hard links."""
+    """Gives a file its name if no other file has it; returns False on a file system without hard links."""
     try:
         os.link(partial, path)
     except FileExistsError:

@@ -18,8 +18,7 @@ from groupwise.checkpoint.tree import FILES, SHARDS, load_tree, save_tree, shard
 from groupwise.config import Config, ConfigError
 from groupwise.runs.folder import natural
 
-# Several processes that write one record into one folder: what fails on one of them fails on all, so that nobody
-# waits.
+# Several processes write one record into one folder. A failure on one of them fails on all, so that no process waits.
 
 T = TypeVar("T")
 
@@ -99,7 +98,7 @@ def write_record(
 
 
 def checksum(path: Path) -> int:
-    """Returns the CRC-32 of a file, of which a part at a time is read."""
+    """Returns the CRC-32 of a file, which is read piece by piece."""
     value = 0
     with path.open("rb") as file:
         while block := file.read(2**24):
@@ -319,11 +318,11 @@ def _read(path: Path, *, reads_contents: bool = True) -> Checkpoint | None:
     the manifest cannot be read.
 
     Args:
-        reads_contents: whether contents are compared, beside sizes.
+        reads_contents: whether contents are compared in addition to sizes.
     """
     try:
         file = path / _MANIFEST
-        # Reading a pipe of that name would never end, and a manifest is never longer than this.
+        # A pipe of that name would never end, and a manifest is never longer than this bound.
         if not file.is_file() or file.stat().st_size > _MANIFEST_BYTES:
             return None
         manifest = _Manifest.model_validate_json(file.read_bytes())

@@ -1,5 +1,5 @@
 """Nested records of tensors and plain values, as one safetensors file and one JSON file. Tensors that are sharded over
-several processes are a folder of safetensors files beside them.
+several processes are a folder of safetensors files next to them.
 
 Dictionaries (with any plain key), lists, tuples, numbers, strings, booleans, `None`, bytes and tensors survive exactly,
 bit for bit: floats through Python's shortest repr, infinities and NaN by name, integer keys (an optimiser's state has

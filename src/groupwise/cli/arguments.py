@@ -94,8 +94,8 @@ def load(
         prompts: a file of prompts in place of the experiment's data; a shipped experiment is then its twin for any
             prompts, whose rewards and stages depend on no other data.
         rewards: functions and kinds in place of the experiment's rewards.
-        minutes: of the whole run.
-        seed: of the run.
+        minutes: the minutes of the whole run.
+        seed: the seed of the run.
         threads: threads on a CPU.
         run_code: the code that a run folder names may run.
 
@@ -110,7 +110,7 @@ def load(
     items = list(overrides or ())
     if "=" in name and not Path(name).is_file():
         name, items = PROMPTS, [name, *items]
-    # A name that does not exist is said before anything heavy is imported.
+    # An unknown name is reported before anything heavy is imported.
     source = find(name)
     if prompts is not None and name in shipped():
         twins = {"language": PROMPTS, "diffusion": "diffusion_prompts"}
@@ -154,7 +154,7 @@ def _reward(text: str) -> tuple[str, dict[str, str]]:
 
 
 def _check_whole(items: Sequence[str], options: Mapping[str, object]) -> None:
-    """Refuses the experiment `prompts` without what it cannot know."""
+    """Refuses the experiment `prompts` without a model, prompts or a reward."""
     keys = {"--model": "domain.model", "--prompts": "domain.data", "--reward": "domain.rewards"}
     missing = [
         option

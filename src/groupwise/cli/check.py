@@ -105,7 +105,7 @@ def _read_and_score(loaded: Experiment, job: Job, span: Experiment, domains: Dom
 
 
 def _keep_laws(domain: Domain) -> None:
-    """Raises the broken laws of a user's domain as a `ConfigError`."""
+    """Raises a `ConfigError` that lists the laws that a user's domain breaks."""
     from groupwise.config import ConfigError
     from groupwise.testing.domain import check_domain as check_laws
     from groupwise.testing.slot import BrokenLaws

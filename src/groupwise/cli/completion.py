@@ -60,7 +60,7 @@ def changes(words: list[str], incomplete: str) -> list[str]:
     from groupwise.experiment.catalogue import find
 
     key, equals, value = incomplete.partition("=")
-    # bash splits words at the equals sign, and completes the part behind it.
+    # bash splits words at the equals sign and completes only the part after it.
     if [word for word in words if word != "="][-1:] == ["method"]:
         return methods(incomplete)
     if equals:

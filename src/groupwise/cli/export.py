@@ -126,12 +126,12 @@ def model_card(
     """Writes a model card: what the model was trained for, how, with which result, and what that does not say.
 
     Args:
-        name: of the model.
+        name: the name of the model.
         config: the run's resolved configuration.
         summary: what `summary.json` holds; empty where the run has not ended.
         which: which of its models.
         card: the domain's description of the folder.
-        controls: name -> score of what was trained beside it for the same time.
+        controls: name -> score of what was trained alongside it for the same time.
         evaluated_on: whether the prompts of its evaluations were trained on.
 
     Returns:

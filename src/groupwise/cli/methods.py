@@ -20,13 +20,13 @@ _NUMBERS = (
     *("low", "high", "positive", "negative", "sigma", "eps_pos", "eps_neg", "tau_pos", "tau_neg"),
     *("threshold", "share", "maximum", "value", "beta"),
 )
-"""Keys whose values the list shows beside the kind of a slot."""
+"""Keys whose values the list shows after the kind of a slot."""
 _PLAIN = {"all", "identity", "uniform", "none", "0", "-"}
 """The kinds of slots that have no effect; the list leaves them out."""
 _WIDTH = 120
-"""The most columns of a text."""
+"""The width of a text, in columns."""
 _AUTHORS = 6
-"""Authors named for people; the citation names all."""
+"""The number of authors that are named in a listing; the citation names all."""
 
 
 def methods(
@@ -48,7 +48,7 @@ def methods(
 
 
 def _files(name: str) -> tuple[Method | MethodFile, list[tuple[str, Method]]]:
-    """Returns the file of a method or, for a name like `+tis`, of an overlay; and the overlays behind the method."""
+    """Returns the file of a method, or of an overlay such as `+tis`, and the overlays after the method."""
     base, *overlays = name.split("+")
     if not base:
         return preset.read_overlay("+".join(overlays)), []
@@ -147,7 +147,7 @@ def _show(name: str) -> None:
 
 
 def equation_lines(latex: str) -> list[str]:
-    """Splits the equation from its definitions, which stand between quads.
+    """Splits the equation from its definitions, which are between quads.
 
     Example:
         >>> equation_lines(r"a+b,\\quad b=c")
@@ -167,7 +167,7 @@ def _texts(file: Method | MethodFile) -> list[tuple[str, str]]:
 
 
 def _print_texts(rows: list[tuple[str, str]]) -> None:
-    """Prints labelled texts that are not empty, wrapped beside their labels."""
+    """Prints labelled texts that are not empty, wrapped to the right of their labels."""
     from rich.table import Table
     from rich.text import Text
 
@@ -192,7 +192,7 @@ def _brief(slot: Any) -> str:
 
 
 def _full(slot: Any) -> str:
-    """Writes a slot with all its settings, or one value."""
+    """Writes all settings of a slot, or a single value."""
     if not isinstance(slot, dict):
         return "-" if slot is None else f"{slot:g}" if isinstance(slot, float) else str(slot)
     if set(slot) == _CONSTANT:

@@ -71,7 +71,7 @@ def counted(number: int, word: str) -> str:
 
 
 def within(path: Path) -> str:
-    """Returns a path relative to the working directory where it lies below that, otherwise as it is.
+    """Returns a path relative to the working directory where it is below that, otherwise as it is.
 
     Example:
         >>> within(Path.cwd() / "runs" / "a"), within(Path("/tmp"))
@@ -133,9 +133,9 @@ _SMALLER = (
 def message_for_user(error: BaseException) -> str | None:
     """Returns the message of an error that was raised on purpose, or None for a defect.
 
-    An error is meant for the user when a `raise` of this package raised it, which always says what to write instead,
-    when memory ran out, and when the system refuses a path. What else comes out of a library, or out of an operation
-    that failed inside one of our lines, is a defect.
+    Three kinds of errors are meant for the user: those raised by a `raise` of this package, whose message contains the
+    remedy, lack of memory, and paths that the system refuses. Any other error, from a library or from an operation that
+    failed in a line of this package, is a defect.
 
     Args:
         error: what was caught.
@@ -204,7 +204,7 @@ def print_error(error: BaseException) -> int:
 
 
 def _of_the_connection(error: BaseException) -> bool:
-    """Returns whether `torch.distributed` raised the error, about the connection of processes."""
+    """Returns whether `torch.distributed` raised the error because of a connection between processes."""
     frames = traceback.extract_tb(error.__traceback__)
     # Errors of the C++ store have no Python frame.
     return isinstance(error, RuntimeError) and (

@@ -144,7 +144,7 @@ def _require_utf8(place: str, text: str) -> None:
 
 
 def _converse(domain: Domain, settings: dict[str, float], seed: int) -> None:
-    """Answers what is typed, line by line, until the input ends; every answer has read all lines before it."""
+    """Answers what is typed, line by line, until the input ends. Every answer is based on all lines before it."""
     import sys
 
     from groupwise.cli.output import console

@@ -54,7 +54,7 @@ def print_summary(run: Path, steps: tuple[int, int]) -> None:
 
 
 def results(run: Path, summary: dict[str, Any], config: dict[str, Any]) -> list[str]:
-    """Says the score before and after, and that of the controls from the same start in the same time.
+    """Reports the score before and after, and that of the controls from the same start in the same time.
 
     Args:
         run: the run folder.
@@ -180,7 +180,7 @@ def advice(run: Path, config: dict[str, Any], records: list[dict[str, Any]]) -> 
     Args:
         run: the run folder.
         config: the resolved configuration.
-        records: of the last evaluation.
+        records: the records of the last evaluation.
 
     Returns:
         lines to print.
@@ -189,8 +189,8 @@ def advice(run: Path, config: dict[str, Any], records: list[dict[str, Any]]) -> 
     from groupwise.domain.settings import DomainConfig
 
     place = shlex.quote(str(run))
-    # A run folder is an experiment too: with a model, prompts or a budget of one's own it is what the commands below go
-    # on with.
+    # A run folder is an experiment too. If its model, prompts or budget were changed, the commands below continue with
+    # the folder rather than with the shipped experiment.
     name = config["name"] if _as_shipped(config) else place
     prompts = [record["prompt"] for record in records if isinstance(record.get("prompt"), str)]
     prompt = shlex.quote(prompts[0]) if prompts and len(prompts[0]) <= 80 and "\n" not in prompts[0] else ""

@@ -59,7 +59,7 @@ def train(
     ] = False,
     run_code: RunCode = False,
 ) -> None:
-    """Train an experiment. Everything that can be wrong with it is said before anything is computed."""
+    """Train an experiment. Everything that can be wrong with it is reported before anything is computed."""
     from groupwise.cli.arguments import load
 
     check_launch()

@@ -195,7 +195,7 @@ def model_of(run: Path, which: str, *, run_code: bool = False) -> Iterator[Path]
 
 
 def require_run(folder: Path) -> None:
-    """Refuses a path that is no run folder.
+    """Refuses a path that is not a run folder.
 
     Args:
         folder: what the user named.
@@ -223,7 +223,7 @@ def run_config(folder: Path) -> dict[str, Any]:
         folder: the run folder.
 
     Raises:
-        ConfigError: it is no run folder, or its `config.json` is damaged or states not every key.
+        ConfigError: it is not a run folder, or its `config.json` is damaged or states not every key.
     """
     require_run(folder)
     table = with_slots_at_top(read_json(RunFolder(folder).config))

@@ -24,7 +24,7 @@ class Config(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, ser_json_inf_nan="constants")
 
     def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
-        """Returns a copy, which computes anew what the original has kept in a `cached_property`."""
+        """Returns a copy. Values that the original keeps in a `cached_property` are computed again in the copy."""
         copy = super().model_copy(update=update, deep=deep)
         for name in set(vars(copy)).difference(type(copy).model_fields):
             del vars(copy)[name]

@@ -16,7 +16,7 @@ def nearest(name: object, allowed: Iterable[object]) -> str | None:
     """Returns the allowed name most like `name`, or None when none is close.
 
     Args:
-        allowed: the names that may stand in its place.
+        allowed: the names that are allowed in its place.
 
     Example:
         >>> nearest("gausian", ["clip", "gaussian"])
@@ -33,7 +33,7 @@ _WALL = 12
 """With more allowed names than this, the suggestion is printed before the list."""
 
 _MOST_OF_A_PATH, _MOST_OF_A_MESSAGE = 300, 2000
-"""The most characters of a message: a key or a value of megabytes is cut."""
+"""The most characters of a path and of a message. A key or a value of megabytes is cut."""
 
 
 def _cut(text: str, most: int) -> str:
@@ -48,7 +48,7 @@ class Problem:
     Args:
         path: dotted path of the key; empty for the whole configuration.
         message: the mistake, with the value.
-        allowed: the names or values that may stand at the key, when they can be listed.
+        allowed: the names or values that are allowed at the key, when they can be listed.
         suggestion: the allowed name that was probably meant.
 
     Example:
@@ -103,8 +103,8 @@ class ConfigError(ValueError):
 
 @contextmanager
 def keys_under(place: str) -> Iterator[None]:
-    """Puts the place of a configuration before the keys that errors inside the block name, where what raises them does
-    not know whose configuration it reads.
+    """Puts the place of a configuration before the keys of errors inside the block, where the code that raises them
+    does not know whose configuration it reads.
 
     Args:
         place: the dotted path of the configuration.
@@ -148,7 +148,7 @@ Parallel = Annotated[int, Field(ge=1, le=1024)]
 """The number of simultaneous threads or requests."""
 
 Mebibytes = Annotated[int, Field(ge=64, le=2**30)]
-"""The memory that a program may take: no Python runs in less, and no machine has more."""
+"""The memory that a program may take: Python does not run in less, and no machine has more."""
 
 Seed = Annotated[int, Field(ge=0, lt=2**63)]
 """The seed of random draws."""

@@ -29,8 +29,8 @@ def check_file(path: Path, most: int = MOST_BYTES) -> None:
         most: the most bytes that are read.
 
     Raises:
-        OSError: the file is absent, is no regular file, is larger, or cannot be read; `strerror` states the reason, and
-            `filename` the path.
+        OSError: the file is absent, is not a regular file, is larger, or cannot be read; `strerror` states the reason,
+            and `filename` the path.
 
     Example:
         >>> check_file(Path("/dev/zero"))
@@ -120,7 +120,7 @@ def read_json(path: str | Path) -> dict[str, Any]:
     return tree
 
 
-# Tables of people: an error names the row that cannot be read.
+# Tables that people write: an error names the row that cannot be read.
 
 ENDINGS = (".csv", ".json", ".jsonl", ".parquet", ".tsv", ".txt")
 """The endings of files that `read_rows` reads."""
@@ -130,7 +130,7 @@ Rows = list[tuple[str, dict[str, Any]]]
 
 
 def read_rows(path: str | Path, key: str) -> Rows:
-    """Reads a table, in the form that the file's ending says.
+    """Reads a table, in the form that the file's extension names.
 
     A `.jsonl` file has one object a line, a `.json` file a list of objects. The first line of a `.csv` or `.tsv` file
     names the columns, and every cell is a text. A `.txt` file has one prompt a line. Empty lines are left out.
@@ -139,7 +139,8 @@ def read_rows(path: str | Path, key: str) -> Rows:
         key: the key of the configuration that names the file, for errors.
 
     Raises:
-        ConfigError: the ending is none of `ENDINGS`; the file is absent, empty or not UTF-8; or a row cannot be read.
+        ConfigError: the extension is none of `ENDINGS`; the file is absent, empty or not UTF-8; or a row cannot be
+            read.
 
     Example:
         >>> import tempfile
@@ -168,12 +169,12 @@ def read_rows(path: str | Path, key: str) -> Rows:
 
 
 def read_json_lines(path: str | Path, key: str) -> Rows:
-    """Reads a file with one JSON object a line, whatever its ending.
+    """Reads a file with one JSON object a line, whatever its extension.
 
     Only a line feed ends a line: JSON allows every other separator inside a text.
 
     Raises:
-        ConfigError: the file is absent, empty or not UTF-8; or a line is no JSON, no object, or has a text that UTF-8
+        ConfigError: the file is absent, empty or not UTF-8; or a line is not JSON, no object, or has a text that UTF-8
             cannot store.
     """
     rows = []
@@ -237,7 +238,7 @@ def _read_parquet(path: Path, key: str) -> Rows:
     _check_exists(path, key)
     try:
         rows = pyarrow.parquet.read_table(path).to_pylist()
-    # A damaged file makes anything of its own schema and texts.
+    # A damaged file can put anything into its schema and texts.
     except (pyarrow.ArrowException, OSError, ValueError) as error:
         raise ConfigError(f"{key}: {path} cannot be read as Parquet: {error}") from error
     return [(f"{path}, row {number}", row) for number, row in enumerate(rows)]

@@ -1,4 +1,4 @@
-"""A stranger's code in the place of a shipped kind: `kind = "callable"`, `path`, and what it is configured by."""
+"""A user's code in the place of a shipped kind: `kind = "callable"`, `path`, and what it is configured by."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from groupwise.processes import is_out_of_memory
 # Loading, checking and calling the functions and classes that a configuration names.
 
 _MOST = 12
-"""Names that an error lists."""
+"""The most names that an error lists."""
 
 
 def user_object(path: ImportPath, key: str = "path", *, group: str = "") -> Any:
@@ -30,7 +30,7 @@ def user_object(path: ImportPath, key: str = "path", *, group: str = "") -> Any:
     Args:
         path: `package.module:name`, or the name of an entry point of `group`.
         key: what an error calls the setting.
-        group: of entry points that the key serves; none by default.
+        group: the group of entry points that the key serves; none by default.
 
     Raises:
         ConfigError: the code may not run here, the module cannot be imported, or there is no such name.
@@ -51,11 +51,11 @@ def user_callable(path: ImportPath, key: str = "path", *, group: str = "", write
     Args:
         path: `package.module:name`, or the name of an entry point of `group`.
         key: what an error calls the setting.
-        group: of entry points that the key serves.
+        group: the group of entry points that the key serves.
         write: what an error asks for, such as `a function f(step, metrics)`.
 
     Raises:
-        ConfigError: as of `user_object`, or the object cannot be called.
+        ConfigError: see `user_object`; or the object cannot be called.
 
     Example:
         >>> user_callable(ImportPath("math:sqrt"))(4.0)
@@ -81,7 +81,7 @@ def user_class(path: ImportPath, base: type[Any] | None = None, key: str = "path
         name: by which an author imports the base; its module and name by default.
 
     Raises:
-        ConfigError: as of `user_object`, or the object is no class, or a class that does not extend the base.
+        ConfigError: see `user_object`; or the object is not a class, or a class that does not extend the base.
 
     Example:
         >>> user_class(ImportPath("fractions:Fraction")).__name__
@@ -98,7 +98,7 @@ def user_class(path: ImportPath, base: type[Any] | None = None, key: str = "path
 
 
 def check_class(loaded: Any, base: type[Any], place: str, *, name: str = "") -> type[Any]:
-    """Checks that a stranger's class extends a base and has all that the base leaves to it.
+    """Checks that a user's class extends a base and has all that the base leaves to it.
 
     Args:
         loaded: what an import path or an entry point names.
@@ -132,7 +132,7 @@ def check_class(loaded: Any, base: type[Any], place: str, *, name: str = "") -> 
 
 
 def check_arguments(function: Callable[..., Any], arguments: Mapping[str, Any], place: str, *, all_of: bool) -> None:
-    """Refuses arguments that a stranger's function does not take, before it is called.
+    """Refuses arguments that a user's function does not take, before it is called.
 
     Args:
         function: without a signature, as some functions of C have none, it is not checked.
@@ -160,7 +160,7 @@ def check_arguments(function: Callable[..., Any], arguments: Mapping[str, Any], 
 
 
 def call_user(function: Callable[..., Any], arguments: Mapping[str, Any], place: str) -> Any:
-    """Calls a stranger's function, or makes an object of a stranger's class.
+    """Calls a user's function, or makes an object of a user's class.
 
     Args:
         function: the function or class.
@@ -214,8 +214,8 @@ def _load(path: ImportPath, key: str, group: str, listed: Callable[[Any], bool])
 
 
 def _members(holder: Any, listed: Callable[[Any], bool]) -> list[str]:
-    """Lists what a module or class defines itself, and what a package takes from its own modules; other imports are
-    left out.
+    """Lists the members that a module or class defines, and those that a package imports from its own modules. Other
+    imports are left out.
     """
     home = getattr(holder, "__module__", None) or getattr(holder, "__name__", None)
     return sorted(
@@ -234,17 +234,17 @@ _CONFIG_NAMES = frozenset(dir(Config))
 class FromPath(Config):
     """The class at `path` with the settings that it validates.
 
-    A subclass says in `settings_class` which classes may stand there and what validates their settings. Both are
+    A subclass says in `settings_class` which classes are allowed here and what validates their settings. Both are
     checked when the configuration is read. Afterwards every setting is stated, so that `config.json` is complete. Where
     the code may not run (`restrict_code`), nothing is imported and nothing is checked.
 
     Raises:
-        ConfigError: there is no such class, it may not stand here, or it does not take the settings.
+        ConfigError: there is no such class, it cannot be used here, or it does not take the settings.
     """
 
     kind: Literal["callable"] = "callable"
     path: InModule
-    """`package.module:Class`; the module may lie in the working directory."""
+    """`package.module:Class`; the module may be in the working directory."""
     settings: Mapping[str, Any] = Field(default_factory=dict, validate_default=True)
     """The settings of the class, validated by its fields."""
 
@@ -253,13 +253,13 @@ class FromPath(Config):
         """Returns the class that validates the settings of the class at a path.
 
         Raises:
-            ConfigError: the class may not stand here.
+            ConfigError: the class cannot be used here.
         """
         raise NotImplementedError
 
     @classmethod
     def instead_of_unknown(cls, key: str, place: str, table: Mapping[str, Any]) -> str:
-        """Returns where the settings of the user's class stand, and which it has."""
+        """Returns where the settings of the user's class are, and which settings it has."""
         path = table.get("path")
         settings = f"the settings of {path} stand in {place}.settings"
         names = cls._setting_names(path)
@@ -269,8 +269,8 @@ class FromPath(Config):
 
     @classmethod
     def _setting_names(cls, path: Any) -> tuple[str, ...] | None:
-        """Returns the settings of the class at a path; None where it may not be imported, or is none: the path has an
-        error of its own then.
+        """Returns the names of the settings of the class at a path; None where it may not be imported or is not a
+        class, for which the path has a separate error.
         """
         if not isinstance(path, str) or not may_run(ImportPath(path)):
             return None
@@ -324,13 +324,13 @@ class PieceError(ValueError):
 
 
 class PieceFromPath(FromPath):
-    """A configured object of the class at `path`, in a place where kinds of one base stand.
+    """A configured object of the class at `path`, in a place where kinds of one base are allowed.
 
     A subclass names that base in `base`. Every public member of the base (class variables, settings, methods, the call)
     is answered by the object of the user's class.
 
     Raises:
-        ConfigError: as of `FromPath`; the class does not extend the base, lacks a method, or states no value that the
+        ConfigError: as in `FromPath`; the class does not extend the base, lacks a method, or states no value that the
             base asks for.
     """
 
@@ -338,13 +338,13 @@ class PieceFromPath(FromPath):
     stated: ClassVar[Mapping[str, tuple[str, ...]]] = {}
     """Class variables that a class has to state -> the allowed values."""
     unread: ClassVar[Mapping[str, Any]] = {}
-    """Class variables of the object that replaces the user's where its code may not run: a configuration that is only
-    read refuses nothing.
+    """Class variables of the object that replaces the user's where its code may not run. A configuration that is only
+    read must refuse nothing.
     """
 
     @classmethod
     def __pydantic_init_subclass__(cls, **kwargs: Any) -> None:
-        """Adds a property for every public member of the base, which returns that of the user's object."""
+        """Adds a property for every public member of the base. The property returns the member of the user's object."""
         names = set(dir(cls.base)) | set(cls.base.model_fields)
         overridden = {name for ancestor in cls.__mro__ if issubclass(ancestor, FromPath) for name in vars(ancestor)}
         for name in sorted(names - _CONFIG_NAMES - set(FromPath.model_fields) - overridden):
@@ -372,8 +372,8 @@ class PieceFromPath(FromPath):
         """Calls a method of the user's object.
 
         Args:
-            name: of the method.
-            problem_of: function that says what is wrong with the result, if anything is.
+            name: the name of the method.
+            problem_of: function that describes what is wrong with the result, if anything is.
 
         Raises:
             PieceError: the method raised, or returned something else. A `ConfigError` and a lack of memory are passed
@@ -420,7 +420,9 @@ def _computes_nothing(*arguments: Any, **options: Any) -> Any:
 def _check_stated(
     piece_class: type[Any], base: type[Any], name: str, allowed: tuple[str, ...], path: ImportPath
 ) -> None:
-    """Refuses a class that does not state a class variable itself, beyond the base, or states another value."""
+    """Refuses a class that inherits a class variable from the base instead of stating it, or states a value that is not
+    allowed.
+    """
     is_stated = any(name in vars(ancestor) for ancestor in piece_class.__mro__ if ancestor not in base.__mro__)
     value = getattr(piece_class, name) if is_stated else None
     if value not in allowed and not isinstance(value, property):
@@ -435,7 +437,7 @@ class CalledFromPath(Config):
 
     kind: Literal["callable"] = "callable"
     path: InModule
-    """`package.module:name` of a class, or of a function that makes an object; the module may lie in the working
+    """`package.module:name` of a class, or of a function that makes an object; the module may be in the working
     directory.
     """
     arguments: Mapping[str, Any] = Field(default_factory=dict)
@@ -443,7 +445,7 @@ class CalledFromPath(Config):
 
     @classmethod
     def instead_of_unknown(cls, key: str, place: str, table: Mapping[str, Any]) -> str:
-        """Returns where the arguments of the function or class stand."""
+        """Returns where the arguments of the function or class are."""
         return f"the arguments of {table.get('path')} stand in {place}.arguments; write {place}.arguments.{key}"
 
     def made(self, base: type[Any], wanted: str, key: str) -> Any:
@@ -452,7 +454,7 @@ class CalledFromPath(Config):
         Args:
             base: the class, or the protocol that can be checked at run time, of what it has to make.
             wanted: the base in words, for errors.
-            key: of the path, for errors.
+            key: the key of the path, for errors.
 
         Raises:
             ConfigError: it cannot be loaded, does not take the arguments, fails, or makes something else.

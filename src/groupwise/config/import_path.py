@@ -28,7 +28,7 @@ _WRITE = "{!r} is no import path; write package.module:name, for a file mine.py 
 
 @final
 class ImportPath(str):
-    """A text `package.module:name`, or the name of an entry point where the key allows those. A module may lie in the
+    """A text `package.module:name`, or the name of an entry point where the key allows those. A module may be in the
     working directory.
 
     The separate class distinguishes the code that a validated configuration names from every other text in it. No other
@@ -123,7 +123,7 @@ def _paths_inside(value: Any, key: str, holder: BaseModel) -> Iterator[Named]:
             yield from _paths_inside(inner, f"{key}[{place}]", holder)
 
 
-# Python objects in a configuration: a run refers to each by an import path, and holds the object while it works.
+# Python objects in a configuration: a run refers to each object by an import path, and holds the object while it runs.
 
 OBJECTS = "groupwise.objects"
 """The module part of the import path of a Python object. No file has this name: `user_module` takes the object from
@@ -135,7 +135,7 @@ _present: ContextVar[Mapping[str, Any]] = ContextVar("present", default={})  # n
 
 @contextmanager
 def holding(objects: Mapping[str, Any]) -> Iterator[None]:
-    """Lets import paths find these objects within the block, beside those of an enclosing block.
+    """Lets import paths find these objects within the block, in addition to those of an enclosing block.
 
     Args:
         objects: name -> object; a name is an identifier.

@@ -19,9 +19,9 @@ def merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> Tree:
     """Lays the table `over` on the table `base`; changes neither.
 
     Tables merge key by key, everything else is replaced. Where `over` names another `kind` than `base`, that table
-    starts from the defaults of the new kind: the keys of the old kind are dropped, those beside the new kind stay.
-    `None` over a table removes it, so that an optional table or a named entry can be taken back; `None` over a value is
-    that value.
+    starts from the defaults of the new kind: the keys of the old kind are dropped, and keys written with the new kind
+    stay. `None` over a table removes it, so that an optional table or a named entry can be taken back; `None` over a
+    value is that value.
 
     Args:
         over: the upper table, whose values win.
@@ -108,7 +108,7 @@ def parse_value(text: str) -> Any:
     """Parses a TOML value, or a bare word as text; `null` is None.
 
     Args:
-        text: the text behind the equals sign.
+        text: the text after the equals sign.
 
     Returns:
         a number, a text, a flag, None, a list or a table.

@@ -49,8 +49,8 @@ def load_installed(name: str, group: str, key: str) -> Installed:
     """Loads the object that an installed package brings under a name.
 
     Args:
-        name: of the entry point.
-        group: of the entry points.
+        name: the name of the entry point.
+        group: the group of the entry points.
         key: what an error calls the setting.
 
     Raises:
@@ -90,7 +90,7 @@ NESTED = "nested"
 
 @final
 class OpenKinds:
-    """Marks a place where a table of any installed kind may stand, for use inside `Annotated`.
+    """Marks a place where a table of any installed kind is allowed, for use inside `Annotated`.
 
     The code of a package is imported only for the kind that a table names.
 

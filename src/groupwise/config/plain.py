@@ -23,8 +23,8 @@ _MOST_PARTS = 200
 _DOTTED = re.compile(rf"""(?:\.[ \t]*[\w"'-]{{1,64}}[ \t]*){{{_MOST_PARTS}}}""")
 _INTEGERS = range(-(2**63), 2**64)
 _MOST_DIGITS = 40
-"""The digits of a whole number that no key allows; a smaller number meets the bounds of its key, whose error says
-more.
+"""A whole number with this many digits is beyond every key. The error of a smaller number comes from the bounds of its
+key, and is more exact.
 """
 
 
@@ -89,7 +89,7 @@ def check_dots(text: str, source: str = "") -> None:
 
 
 def why_unreadable(error: Exception) -> str:
-    """Returns the reason of a parser of TOML or JSON, in words about the file rather than about Python.
+    """Returns the reason why a parser of TOML or JSON failed, in words about the file rather than about Python.
 
     Args:
         error: the exception of the parser.
@@ -156,11 +156,11 @@ def fill_kinds(
     table is meant, as in `optimiser = "adamw"`, is the kind of the table.
 
     A lower layer is filled before another layer is merged over it, so that an upper layer which names the same kind
-    again keeps the keys beside it.
+    again keeps the other keys of the table.
 
     Args:
         model: the class of the table, or a union of classes whose keys it may have.
-        defaults: a whole configuration that lies below the table, as an object or as a table; it replaces the model's
+        defaults: a whole configuration that is below the table, as an object or as a table; it replaces the model's
             defaults.
 
     Returns:
@@ -189,7 +189,7 @@ def words_as_kinds(
 
     Args:
         model: the class of the table, or a union of classes whose keys it may have.
-        below: the layer over which the table will be merged; its kinds say which tables may stand inside them.
+        below: the layer over which the table will be merged; its kinds say which tables are allowed inside them.
 
     Example:
         >>> from groupwise.objective import Objective
@@ -226,8 +226,8 @@ def _fill(shape: Shape, value: Any, default: Any, stated: bool) -> Any:
 
 def _entry(table: Any, key: str) -> Any:
     if isinstance(table, BaseModel):
-        # Only fields count, since people write only fields: an entry of a named chain has a kind in its class and none
-        # in its table.
+        # Only fields count, since people write only fields. An entry of a named chain has its kind in its class and
+        # none in its table.
         return getattr(table, key) if key in type(table).model_fields else None
     return table.get(key) if isinstance(table, Mapping) else None
 

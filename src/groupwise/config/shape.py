@@ -1,4 +1,4 @@
-"""The types that may stand at a place of a configuration, read from type annotations.
+"""The types that are allowed at a place in a configuration, read from type annotations.
 
 A validation error locates a value by field names, list positions and labels of the tried branches of a union. The
 annotations along this location give the dotted path that the user wrote, and the names that the place allows.
@@ -40,7 +40,7 @@ def _branches(annotation: Any) -> tuple[Any, ...]:
 
 
 def _field_branches(field: FieldInfo) -> tuple[Any, ...]:
-    """Returns the plain types of a field, whose metadata pydantic keeps apart from the annotation."""
+    """Returns the plain types of a field. pydantic keeps a field's metadata apart from its annotation."""
     return tuple(mark for mark in field.metadata if isinstance(mark, OpenKinds)) or _branches(field.annotation)
 
 
@@ -50,7 +50,7 @@ def _is_model(branch: Any) -> bool:
 
 @cache
 def _fields(model: type[BaseModel]) -> dict[str, tuple[Any, ...]]:
-    """Returns key -> plain types of the fields of a class, under their names and their aliases."""
+    """Returns key -> plain types for the fields of a class, under their names and their aliases."""
     by_alias = {field.alias: _field_branches(field) for field in model.model_fields.values() if field.alias}
     return by_alias | {name: _field_branches(field) for name, field in model.model_fields.items()}
 
@@ -71,7 +71,7 @@ def _kinds(model: type[BaseModel]) -> tuple[str, ...]:
 @final
 @dataclass(frozen=True)
 class Shape:
-    """The types that may stand at one place.
+    """The types that are allowed at one place.
 
     Args:
         branches: plain types, whose union is allowed.
@@ -116,7 +116,7 @@ class Shape:
         return word in self.kinds() or (self._is_of_many_kinds() and set(others) <= {types.NoneType})
 
     def values(self) -> tuple[str, ...]:
-        """Returns the values that may stand at this place, when they are fixed."""
+        """Returns the values that are allowed at this place, when they are fixed."""
         allowed_values: list[str] = []
         for branch in self.branches:
             if get_origin(branch) is Literal:
@@ -148,8 +148,8 @@ class Shape:
             if unknown_last and position == len(segments) - 1:
                 path.append(segment)
                 break
-            # Where several kinds of table may stand, the location has the kind's name before the key, and a key of that
-            # table may have the same name.
+            # Where several kinds of table are allowed, pydantic's location has the kind's name before the key. A key of
+            # that table may have the same name.
             label = not labelled and shape._is_of_many_kinds() and segment in shape.kinds()
             inner = None if label else shape.inside(segment)
             if inner is not None:

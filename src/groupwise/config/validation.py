@@ -23,7 +23,7 @@ M = TypeVar("M", bound=BaseModel)
 
 
 def validate(model: type[M], tree: Mapping[str, Any], source: str = "") -> M:
-    """Validates a plain table into a `model`, or raises one error with every reason why not.
+    """Validates a plain table into a `model`, or raises one error that lists every problem.
 
     Args:
         tree: nested tables of JSON-able values.
@@ -73,13 +73,15 @@ _CALLABLE = "callable"
 _OF_USER_CODE = ("path", "settings", "arguments")
 """The kind of a user's class or function, and its keys."""
 _USER_CODE = "extra_of_user_code"
-"""The type of an error about such a key beside another kind."""
+"""The type of an error about a user-code key in a table of another kind."""
 
 _LocatedProblem = tuple[tuple[tuple[str | int, ...], str], Problem]
 
 
 def _problems(shape: Shape, details: ErrorDetails, tree: Any) -> list[_LocatedProblem]:
-    """Returns the problems of an error: those of a nested validation each, under the key at which it was raised."""
+    """Returns the problems of an error. The problems of a nested validation are placed under the key at which it was
+    raised.
+    """
     error = details.get("ctx", {}).get("error")
     if not isinstance(error, ConfigError) or error.source or not all(problem.path for problem in error.problems):
         return [_problem(shape, details, tree)]
@@ -88,7 +90,7 @@ def _problems(shape: Shape, details: ErrorDetails, tree: Any) -> list[_LocatedPr
 
 
 def _below(path: tuple[str | int, ...], key: str) -> str:
-    """Writes a key under the table at which its error was raised, or in the place of the field that raised it.
+    """Writes a key under the table at which its error was raised, or instead of the field that raised it.
 
     Example:
         >>> _below(("trust",), "path = 'a:b'"), _below(("trust", "path"), "path = 'a:b'"), _below((), "seed = 3")
@@ -145,7 +147,7 @@ def _problem(shape: Shape, details: ErrorDetails, tree: Any) -> _LocatedProblem:
 
 
 def _of_user_code(root: Shape, location: tuple[str | int, ...], path: tuple[str | int, ...]) -> str:
-    """Returns advice for a key of user code (`path`, `settings`) in a table of a shipped kind."""
+    """Returns advice for a user-code key (`path`, `settings`) in a table of a shipped kind."""
     above, table_shape = root.follow(location[:-2])
     # In a union of kinds, pydantic puts the kind's name between table and key.
     if path[-1] not in _OF_USER_CODE or above != path[:-1] or _CALLABLE not in table_shape.kinds():

@@ -119,8 +119,8 @@ class Domain(ABC):
 
         Args:
             group_size: members of each prompt.
-            streams: of the run; its generators draw everything.
-            step: of the run; part of the generators' keys.
+            streams: the random streams of the run; its generators draw everything.
+            step: the step of the run; part of the generators' keys.
             settings: sampling settings by name; they override the domain's own. `top_k = 1` asks for the policy's mode.
             requires: names of the fields that the objective reads; they may be recorded while sampling.
 
@@ -129,8 +129,8 @@ class Domain(ABC):
         """
 
     def send_weights(self, peers: Peers) -> None:  # noqa: B027
-        """Sends the weights of now to a server that draws for several processes; does nothing by default. Every process
-        calls it before `sample` and before an evaluation.
+        """Sends the current weights to a server that draws for several processes; does nothing by default. Every
+        process calls it before `sample` and before an evaluation.
 
         Args:
             peers: the processes of the run.
@@ -141,7 +141,7 @@ class Domain(ABC):
         server that drew it; does nothing by default.
 
         Args:
-            samples: as `sample` gave them, with `old_log_prob`.
+            samples: the samples as `sample` gave them, with `old_log_prob`.
         """
 
     @abstractmethod
@@ -149,7 +149,7 @@ class Domain(ABC):
         """Computes every reward of every member.
 
         Args:
-            samples: as `sample` gave them.
+            samples: the samples as `sample` gave them.
         """
 
     @abstractmethod
@@ -157,7 +157,7 @@ class Domain(ABC):
         """Scores the same decisions under the live policy, with gradient unless the caller switched it off.
 
         Args:
-            samples: as `sample` gave them.
+            samples: the samples as `sample` gave them.
             rows: `[N]`, the members to score; a negative one is a filler, whatever is returned for it.
             requires: names of the fields that the objective reads.
 
@@ -170,7 +170,7 @@ class Domain(ABC):
         """Evaluates the live policy on prompts that are not trained on.
 
         Args:
-            streams: of the run; its generators draw everything.
+            streams: the random streams of the run; its generators draw everything.
         """
 
     def adapted(self, settings: Any) -> Domain:
@@ -189,7 +189,7 @@ class Domain(ABC):
         autograd.
 
         Args:
-            samples: as `sample` gave them.
+            samples: the samples as `sample` gave them.
             rows: `[N]`, the members to score.
             cotangents: the loss's derivative by each field, `[N, T]`.
 
@@ -220,8 +220,8 @@ class Domain(ABC):
 
         Args:
             size: number of members, at most.
-            streams: of the run; its generators draw everything.
-            step: of the run; part of the generators' keys.
+            streams: the random streams of the run; its generators draw everything.
+            step: the step of the run; part of the generators' keys.
 
         Returns:
             the members; `None` of a domain without a corpus.
@@ -230,11 +230,11 @@ class Domain(ABC):
 
     def describe(self, samples: Samples, rows: Tensor) -> list[dict[str, Any]]:
         """Describes members for people: JSON-able records for `rollouts/`; an image in one is a `uint8` tensor `[H, W]`
-        or `[H, W, 3]`. By default the prompt's columns, and what the payload holds of the member in text or in at most
-        64 numbers; where that is nothing, how many decisions it took.
+        or `[H, W, 3]`. By default a record has the prompt's columns, and the member's payload as far as it is text or
+        at most 64 numbers; if there is no such payload, the number of its decisions.
 
         Args:
-            samples: as `sample` gave them.
+            samples: the samples as `sample` gave them.
             rows: `[N]`, the members to describe.
         """
         prompts = [samples.prompts[int(samples.group[row])] for row in rows.tolist()]
@@ -249,7 +249,7 @@ class Domain(ABC):
         ]
 
     def asked(self, text: str) -> Prompt:
-        """Makes a prompt of what a person typed: the training prompt of the same text or key, or a new one of the text
+        """Makes a prompt from a text that a person typed: the training prompt with this text or key, or a new prompt,
         where a text alone makes a prompt (`takes_text`).
 
         Args:
@@ -271,7 +271,7 @@ class Domain(ABC):
         )
 
     def conversation(self, turns: Sequence[str]) -> Prompt:
-        """Makes a prompt of a conversation, which the policy goes on with; refused by default.
+        """Makes a prompt of a conversation, which the policy continues with; refused by default.
 
         Args:
             turns: what a person and the policy wrote in alternation; the last one is the person's.
@@ -283,8 +283,8 @@ class Domain(ABC):
 
     @property
     def vocabulary(self) -> str:
-        """A hash of what the numbers that the policy reads and writes stand for, such as the words of a tokenizer: a
-        run refuses to start from weights of another vocabulary. Empty where the numbers need none.
+        """A hash of the meaning of the numbers that the policy reads and writes, such as the words of a tokenizer. A
+        run refuses to start from weights with another vocabulary. Empty where the numbers need no hash.
         """
         return ""
 
@@ -313,8 +313,8 @@ class Domain(ABC):
             ) from None
 
     def close(self) -> None:
-        """Ends what runs beside the domain, such as threads and processes of rewards, or of a learner that the domain
-        set; by default the learner.
+        """Ends everything that runs for the domain, such as threads and processes of rewards, or of a learner that the
+        domain set; by default the learner.
         """
         if "learner" in vars(self):
             self.learner.close()
@@ -324,8 +324,8 @@ class Domain(ABC):
         """Opens the domain and checks what every subclass states.
 
         Args:
-            settings: of the class `Settings`.
-            streams: of the run; fresh weights are drawn from it.
+            settings: the settings of the class `Settings`.
+            streams: the random streams of the run; fresh weights are drawn from it.
             device: where the module lives.
 
         Raises:
@@ -377,10 +377,11 @@ class Domain(ABC):
 
 
 def require_gradient(domain: Domain, scored: Scored) -> None:
-    """Refuses fields that were to be differentiated and that no parameter of the policy has a part in.
+    """Refuses scored fields if none of them depends on a parameter of the policy: nothing could be learned from
+    them.
 
     Args:
-        domain: whose `score` returned the fields.
+        domain: the domain whose `score` returned the fields.
         scored: the fields.
 
     Raises:
@@ -412,7 +413,7 @@ _MOST_NUMBERS = 64
 
 
 def _short_entries(payload: Mapping[str, Any], row: int) -> dict[str, Any]:
-    """Returns what a payload holds of one member, where it is text, a number, or a tensor of few numbers."""
+    """Returns the short entries of one member in a payload: texts, numbers, and tensors of few numbers."""
     entries: dict[str, Any] = {}
     for name, rows in payload.items():
         value = rows[row]

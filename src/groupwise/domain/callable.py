@@ -56,7 +56,7 @@ class UserDomainConfig(DomainConfig):
             domain = domain_class.open(settings, streams=streams, device=device)
         except ConfigError:
             raise
-        # A stranger's constructor may fail in any way.
+        # A user's constructor may fail in any way.
         except Exception as error:
             raise ConfigError(f"domain: {domain_class.__name__}(settings) failed: {why_failed(error)}") from error
         if self.weights is not None:
@@ -73,7 +73,7 @@ class CallableDomain(FromPath, UserDomainConfig):
     """A user's domain: the class at `path`, a `groupwise.Domain`, with the settings that its `Settings` validates.
 
     Raises:
-        ConfigError: there is no such class, it is no domain, members of it are missing, or it does not take the
+        ConfigError: there is no such class, it is not a domain, members of it are missing, or it does not take the
             settings.
     """
 
@@ -85,12 +85,14 @@ class CallableDomain(FromPath, UserDomainConfig):
         return _settings_of(user_class(path), f"path = {str(path)!r}")
 
     def _parts(self) -> tuple[type[Domain], Config]:
-        # The code of a run folder is imported here at first, where no table says the key.
+        # The code of a run folder is first imported here, where no table names the key.
         return user_class(self.path, key="domain.path"), self.validated_settings
 
     @classmethod
     def card(cls, request: Export) -> Card:
-        """Describes a copied model on its card; a class that a program held is handed over again."""
+        """Describes a copied model on its card. If the domain class was an object of a program, the card says to hand
+        it over again.
+        """
         card = super().card(request)
         if not is_object(ImportPath(str(request.settings.get("path")))):
             return card
@@ -103,7 +105,7 @@ class CallableDomain(FromPath, UserDomainConfig):
 
 
 class _Installed(UserDomainConfig):
-    """A kind that a package brings: the keys of its class's settings stand in `[domain]` itself."""
+    """A kind that a package brings: the keys of its class's settings are in `[domain]` itself."""
 
     domain_class: ClassVar[type[Any]]
 
@@ -164,7 +166,7 @@ def config_class(kind: str) -> type[DomainConfig]:
     """Finds the configuration class of a run's domain; `DomainConfig` itself where its package is not installed here.
 
     Args:
-        kind: as the run's `config.json` says it.
+        kind: as the run's `config.json` contains it.
 
     Raises:
         ValueError: the package is installed, and its code cannot be imported.
@@ -178,4 +180,4 @@ def config_class(kind: str) -> type[DomainConfig]:
 
 
 AnyDomainConfig = Annotated[DomainConfig, DOMAINS]
-"""The configuration of any domain, told apart by `kind`."""
+"""The configuration of any domain, distinguished by `kind`."""

@@ -20,14 +20,16 @@ from groupwise.config import ConfigError
 from groupwise.memory import available_bytes, peak_bytes
 from groupwise.processes import is_out_of_memory
 
-# The bounds of passes of models that make images.
+# Limits on the passes of models that make images.
 
 MOST_ROWS = 64
-"""Rows of a pass without a gradient, however many fit: larger passes are hardly faster, and hold more."""
+"""The most rows of a pass without a gradient, even if more fit: larger passes are hardly faster, and hold more
+memory.
+"""
 CPU_BYTES = 2**27
 """The memory limit of a pass on a CPU, whose memory is shared with everything else."""
 CUDA_SHARE = 0.5
-"""The share of a GPU's free memory that a pass may hold; rewards, and an optimiser's moments, come later."""
+"""The share of a GPU's free memory that a pass may hold. Rewards and an optimiser's moments are allocated later."""
 
 
 SAMPLING: Final = "sampling"
@@ -86,8 +88,8 @@ class PassSizes:
         """Finds the rows of a kind by two passes, unless they are known.
 
         Args:
-            run: makes a pass over so many rows.
-            device: of the model.
+            run: makes a pass over that many rows.
+            device: the device of the model.
             budget_bytes: what a pass may hold.
             most: the most rows, however many fit.
             agree: returns the smallest of one number a process, where a pass is made by all of them together. They
@@ -97,15 +99,15 @@ class PassSizes:
             return
         size = 1
         try:
-            # The first pass allocates what stays allocated, which is no part of a later one.
+            # The first pass allocates memory that stays allocated and that later passes do not need again.
             run(1)
             single = peak_bytes(lambda: run(1), device)
-            # No pass takes more than its rows one by one.
+            # This pass takes no more rows than fit if each needs as much as the first.
             few = _FEW if agree is None else agree(max(1, min(_FEW, int(budget_bytes // max(1, single)))))
             several = peak_bytes(lambda: run(few), device)
             per_row = max((several - single) / (few - 1), 1.0) if few > 1 else max(single, 1)
             size = max(1, int((budget_bytes - max(single - per_row, 0.0)) // per_row))
-        except Exception as error:  # where a few rows do not fit, one at a time is tried when it matters
+        except Exception as error:  # a few rows do not fit, so passes take one row
             if agree is not None or not is_out_of_memory(error):
                 raise
         self.sizes[kind] = size if most is None else min(size, most)
@@ -125,7 +127,7 @@ class PassSizes:
         while start < len(rows) or not any_pass:
             part = rows[start : start + self.rows(kind)]
             try:
-                # The caller takes the result outside of `no_grad`, so that his own gradients are not switched off.
+                # The caller gets the result outside of `no_grad`, so that its own gradients are not switched off.
                 with torch.no_grad():
                     result = [compute(part)]
             except Exception as error:
@@ -137,7 +139,7 @@ class PassSizes:
                     ) from error
             else:
                 start, any_pass = start + max(1, len(part)), True
-                # The caller alone holds it from here on.
+                # From here on only the caller holds the result.
                 yield result.pop()
                 continue
             free_memory()
@@ -188,8 +190,8 @@ def pass_budget(device: torch.device, reserved_bytes: float = 0.0) -> float:
     """Returns the bytes that a pass may hold.
 
     Args:
-        device: of the model.
-        reserved_bytes: what will be allocated beside it, such as an optimiser's moments.
+        device: the device of the model.
+        reserved_bytes: what will be allocated in addition to it, such as an optimiser's moments.
 
     Example:
         >>> pass_budget(torch.device("cpu")) == CPU_BYTES
@@ -214,7 +216,7 @@ def joined_rows(parts: Iterable[Mapping[str, Tensor]], num_rows: int) -> dict[st
 
     Args:
         parts: name -> `[n, ...]`, at least one part; the parts have `num_rows` rows together.
-        num_rows: of the result.
+        num_rows: the number of rows of the result.
 
     Returns:
         name -> `[num_rows, ...]`; one part is returned as it is.
@@ -238,7 +240,7 @@ def joined_rows(parts: Iterable[Mapping[str, Tensor]], num_rows: int) -> dict[st
             rows[start:stop] = part[name]
         if stop >= num_rows:
             return whole
-        # The part is let go before the next one is computed.
+        # The part is released before the next one is computed.
         del part
         part, start = dict(next(rest)), stop
         stop += _num_rows(part)

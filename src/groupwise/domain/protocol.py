@@ -128,7 +128,7 @@ class Samples(DecisionFields):
         )
 
     def with_decisions(self, mask: Tensor, old_log_prob: Tensor, payload: Mapping[str, Any]) -> Samples:
-        """Returns the same members with other decisions; nothing that was recorded of the old ones stays.
+        """Returns the same members with other decisions; records of the old decisions are dropped.
 
         Args:
             mask: `[B, T]` bool, true where a decision counts.
@@ -233,7 +233,7 @@ class Table:
     """A table for people, made once when a run has ended.
 
     Args:
-        name: the file's name without its ending.
+        name: the file's name without its extension.
         title: one sentence.
         columns: heads of the columns.
         rows: cells, one a column.
@@ -277,7 +277,7 @@ class CutsPasses(Protocol):
         """Measures the rows of every kind of pass that is not known; gradients, modes and buffers stay as they are.
 
         Args:
-            reserved_bytes: what will be allocated beside the passes, such as an optimiser's moments.
+            reserved_bytes: what will be allocated in addition to the passes, such as an optimiser's moments.
         """
         ...
 
@@ -296,8 +296,8 @@ class RewardsDecisions(Protocol):
 
 @runtime_checkable
 class ComparesExactly(Protocol):
-    """A domain that supplies `exact_divergence`, or the auxiliary term `consistency`, which the reference takes part in
-    by more than its log-probs.
+    """A domain that supplies `exact_divergence`, or the auxiliary term `consistency`. Both need more of the reference
+    than its log-probs.
     """
 
     def with_reference(self, samples: Samples) -> Samples:
@@ -335,17 +335,17 @@ class Matches(Protocol):
         theirs. The draws are keyed by step, prompt and member.
 
         Args:
-            samples: as `sample` gave them, whole groups.
+            samples: the samples as `sample` gave them, whole groups.
             matching: the noise levels, and what is measured.
-            streams: of the run, as they were given to `sample`.
-            step: of the run; part of the generators' keys.
+            streams: the random streams of the run, as they were given to `sample`.
+            step: the step of the run; part of the generators' keys.
         """
         ...
 
 
 @runtime_checkable
 class Tabulates(Protocol):
-    """A domain with tables to show once a run has ended: what its result stands beside."""
+    """A domain that makes tables once a run has ended, which compare its result with others."""
 
     def tables(self, *, streams: Streams) -> Sequence[Table]:
         """Makes tables about the policy as it is now; comparisons in them are computed here, after training."""
@@ -356,17 +356,17 @@ class Peers(Protocol):
     """The processes of a run, as far as a shared evaluation needs them."""
 
     def share(self, count: int) -> range:
-        """Returns this process's places of a list of so many."""
+        """Returns the places of this process in a list of `count` entries."""
         ...
 
     def gather(self, value: Any) -> list[Any]:
-        """Returns one plain value a process, on all of them."""
+        """Collects a plain value from each process, and returns all of them on every process."""
         ...
 
 
 @runtime_checkable
 class SharesEvaluation(Protocol):
-    """A domain that evaluates with several processes together; another one evaluates on the first process."""
+    """A domain whose evaluation can be shared by several processes; other domains evaluate on the first process."""
 
     def evaluate_shared(self, *, streams: Streams, peers: Peers) -> Evaluation:
         """Evaluates as `evaluate` does, a share of the prompts on every process; each must call it, and gets the whole
@@ -377,8 +377,8 @@ class SharesEvaluation(Protocol):
 
 @runtime_checkable
 class Deploys(Protocol):
-    """A domain whose exported folder is used otherwise than a run evaluates its model, so that the folder is measured
-    by itself.
+    """A domain whose exported folder is used differently from how a run evaluates its model, so that the folder is
+    measured by itself.
     """
 
     def deployed(self, folder: Path) -> tuple[Evaluation, Sequence[Table]] | None:

@@ -45,7 +45,8 @@ class Fault(ValueError):
 
 
 def check_returns(domain: Domain) -> Domain:
-    """Makes a user's domain check at every call what it returns to a step; one of ours, whose tests do, stays as it is.
+    """Checks at every call what a user's domain returns to a step. A domain of this package is not checked: its tests
+    do that.
 
     Args:
         domain: any; its methods are replaced on this object alone.
@@ -64,7 +65,7 @@ def check_returns(domain: Domain) -> Domain:
     def sample(prompts: Sequence[Prompt], group_size: int, **settings: Any) -> Samples:
         return checked_samples(plain["sample"](prompts, group_size, **settings), len(prompts), group_size, domain)
 
-    # The values of the expanded mask say nothing: the members' own would be a copy in every pass.
+    # Only the mask's shape is read, so an expanded mask will do. The members' own would be copied in every pass.
     def score(samples: Samples, rows: Tensor, requires: frozenset[str]) -> Scored:
         scored = plain["score"](samples, rows, requires)
         check_scored("score", scored, samples.mask[:1].expand(len(rows), -1), requires)
@@ -98,7 +99,7 @@ def checked_prompts(prompts: Any, count: int) -> list[Prompt]:
         count: places that it was asked for.
 
     Raises:
-        Fault: it is no list of so many prompts.
+        Fault: it is not a list of that many prompts.
 
     Example:
         >>> checked_prompts(["2 + 2 ="], 1)
@@ -115,10 +116,10 @@ def checked_prompt(method: str, prompt: Any) -> Prompt:
     """Returns the one prompt that a method made, checked.
 
     Args:
-        method: that was called.
+        method: the name of the method that was called.
 
     Raises:
-        Fault: it is no prompt.
+        Fault: it is not a prompt.
     """
     return _required(method, prompt, Prompt, "one groupwise.domain.protocol.Prompt")
 
@@ -127,9 +128,10 @@ def checked_samples(samples: Any, num_prompts: int, group_size: int, domain: Dom
     """Returns what `sample` returned, checked: whole groups in the order of the prompts, on one device.
 
     Args:
-        num_prompts: that it was asked for.
+        num_prompts: the number of prompts that it was asked for.
         group_size: members of each.
-        domain: whose log-probs are of densities or not, and are known when it has sampled or not (`samples_remotely`).
+        domain: the domain whose log-probs are of densities or not, and are known when it has sampled or not
+            (`samples_remotely`).
 
     Raises:
         Fault: they are other members, or records of another shape.
@@ -158,11 +160,11 @@ def checked_members(method: str, samples: Any, before: Samples) -> Samples:
     """Returns what a method made of members that it was given (`noised`, `with_reference`), checked.
 
     Args:
-        method: that was called.
+        method: the name of the method that was called.
         before: what it was given.
 
     Raises:
-        Fault: they are no samples, or other members.
+        Fault: they are not samples, or other members.
     """
     _required(method, samples, Samples, "groupwise.domain.protocol.Samples")
     if len(samples) != len(before):
@@ -189,7 +191,8 @@ def checked_demonstrations(samples: Any) -> Samples:
 
 
 def check_scored(place: str, scored: Any, mask: Tensor, requires: Collection[str] = frozenset({"log_prob"})) -> None:
-    """Refuses what is no `Scored`, lacks a field, or has fields of another shape, dtype or device than the mask.
+    """Refuses a result that is not a `Scored`, lacks a field, or has fields of another shape, dtype or device than the
+    mask.
 
     Args:
         place: the method, and where in what it returned.
@@ -225,10 +228,10 @@ def checked_rewards(table: Any, num_members: int) -> RewardTable:
     """Returns what `reward` returned, checked: a finite number or None a member.
 
     Args:
-        num_members: that it was given.
+        num_members: the number of members that it was given.
 
     Raises:
-        Fault: it is no table of so many numbers.
+        Fault: it is not a table of that many numbers.
 
     Example:
         >>> checked_rewards(RewardTable({"right": [1.0]}), 2)
@@ -258,7 +261,7 @@ def checked_records(records: Any, count: int) -> list[dict[str, Any]]:
         count: rows that it was given.
 
     Raises:
-        Fault: it is no list of so many records, or one cannot be written.
+        Fault: it is not a list of that many records, or one cannot be written.
     """
     _require_all("describe", records, dict, "a list of dicts, one a row")
     if len(records) != count:
@@ -272,7 +275,7 @@ def checked_tables(tables: Any) -> Sequence[Table]:
     """Returns what `tables` returned, checked.
 
     Raises:
-        Fault: it is no list of tables.
+        Fault: it is not a list of tables.
 
     Example:
         >>> checked_tables(["lead"])
@@ -287,7 +290,7 @@ def checked_evaluation(evaluation: Any) -> Evaluation:
     """Returns what `evaluate` returned, checked.
 
     Raises:
-        Fault: it is no evaluation, a metric is no number, or a record is no JSON.
+        Fault: it is not an evaluation, a metric is not a number, or a record is not JSON.
 
     Example:
         >>> checked_evaluation({"accuracy": 1.0})
@@ -318,14 +321,14 @@ def checked_evaluation(evaluation: Any) -> Evaluation:
 
 
 def _required(place: str, value: Any, kind: type[T], wanted: str) -> T:
-    """Returns a value of one class; refuses another one."""
+    """Returns the value if it is an instance of the class, and raises a `Fault` if not."""
     if not isinstance(value, kind):
         raise Fault(f"{place}: it returned {described(value)}; return {wanted}")
     return value
 
 
 def _require_all(place: str, values: Any, kind: type[Any], wanted: str) -> None:
-    """Refuses what is no list of values of one class."""
+    """Refuses anything but a list of values of one class."""
     if not isinstance(values, list | tuple) or not all(isinstance(value, kind) for value in values):
         raise Fault(f"{place}: it returned {described(values)}; return {wanted}")
 
@@ -343,7 +346,7 @@ def _check_groups(samples: Samples, num_prompts: int, group_size: int) -> None:
             f"sample: {len(samples)} members for {num_prompts} prompts of {group_size}; return {members}, one row of"
             " mask each"
         )
-    # The loss reads these tensors of decisions and members together.
+    # The loss combines these tensors, so they must be on one device.
     single = {"group": samples.group, "old_log_prob": samples.old_log_prob, "truncated": samples.truncated}
     _check_devices("sample", {**single, **samples.decision_fields()}, samples.mask.device)
     expected = torch.arange(num_prompts).repeat_interleave(group_size)
@@ -360,7 +363,7 @@ def _check_groups(samples: Samples, num_prompts: int, group_size: int) -> None:
 
 
 def _near(values: Sequence[Any], place: int) -> str:
-    """Returns a list as it is written, of a long one the entries around a place."""
+    """Writes a list; of a long one, only the entries around a place."""
     first = 0 if len(values) <= _NUM_SHOWN else max(0, place - _NUM_SHOWN // 2)
     shown = values[first : first + _NUM_SHOWN]
     return f"[{'..., ' * (first > 0)}{', '.join(map(str, shown))}{', ...' * (first + len(shown) < len(values))}]"
@@ -435,7 +438,7 @@ def check_first_batch(domain: Domain, streams: Streams) -> None:
 
     Args:
         domain: an open domain, with its weights.
-        streams: of the run.
+        streams: the random streams of the run.
 
     Raises:
         ConfigError: names the class, the method and what it has to return.
@@ -505,10 +508,10 @@ def first_samples(
 
 
 def check_recorded(domain: Domain, samples: Samples, tolerance: float, *, relative: float = 0.0) -> None:
-    """Refuses log-probs that are not those which `score` gives under the same weights.
+    """Refuses recorded log-probs that differ from those of `score` under the same weights.
 
     Args:
-        samples: as `first_samples` returned them.
+        samples: the samples as `first_samples` returned them.
         tolerance: nats by which two computations of one log-prob may differ.
         relative: share of the log-prob's size by which they may differ beside that.
 
@@ -538,7 +541,7 @@ def first_rewards(domain: Domain, samples: Samples) -> RewardTable:
     """Returns the rewards of every member, checked: a finite number or None a member.
 
     Args:
-        samples: as `first_samples` returned them.
+        samples: the samples as `first_samples` returned them.
 
     Raises:
         Fault: the method fails, or returns something else.
@@ -550,7 +553,7 @@ def first_descriptions(domain: Domain, samples: Samples) -> list[dict[str, Any]]
     """Returns the record of every member, checked: JSON apart from images.
 
     Args:
-        samples: as `first_samples` returned them.
+        samples: the samples as `first_samples` returned them.
 
     Raises:
         Fault: the method fails, or returns something else.
@@ -580,31 +583,31 @@ def check_metric(domain: Domain, metric: str | None, reported: Sequence[str]) ->
 
 
 def _called(name: str, method: Any, *arguments: Any, **options: Any) -> Any:
-    """Calls a method of an author's, and says which one failed."""
+    """Calls a method of a user's domain; an error names the method that failed."""
     try:
         return method(*arguments, **options)
     except (ConfigError, Fault):
         raise
-    # An author's code may fail in any way; running out of memory is not its fault.
+    # A user's code may fail in any way; running out of memory is not its fault.
     except Exception as error:
         if is_out_of_memory(error):
             raise
         raise Fault(f"{name}: raised {why_failed(error)}") from error
 
 
-# A method of a user's domain that raises: one line that names the class, the method and the line of its code.
+# A method of a user's domain raised: the error is one line that names the class, the method and the line of its code.
 
 
 @contextmanager
 def naming_failed_method(domain: Domain) -> Iterator[None]:
-    """Names the method of a user's domain, or of its learner, in which a block fails; the original error is the cause
-    of the new one.
+    """If the block fails in a method of a user's domain, or of its learner, raises an error that names the method; the
+    original error is its cause.
 
-    The method is the first of theirs that the error's traceback enters, whoever called it. Errors below a method of
-    this package alone stay as they are, and so do errors that name their remedy, and memory that ran out.
+    The named method is the first of theirs that the error's traceback enters, whoever called it. Other errors are not
+    changed: those below methods of this package, those that name their remedy, and lack of memory.
 
     Args:
-        domain: whose methods the block may call.
+        domain: the domain whose methods the block may call.
 
     Raises:
         ConfigError: a method raised, or returned what cannot be used (`Fault`).
@@ -638,7 +641,7 @@ def naming_failed_method(domain: Domain) -> Iterator[None]:
 
 
 def _method_entered(owner: Any, entered: TracebackType | None) -> str | None:
-    """Returns the name of the first public method of an object, apart from those of this package, on a traceback."""
+    """Returns the name of the first public method of an object on a traceback, apart from methods of this package."""
     while entered is not None:
         frame = entered.tb_frame
         code, first = frame.f_code, frame.f_code.co_varnames[:1]
@@ -651,7 +654,7 @@ def _method_entered(owner: Any, entered: TracebackType | None) -> str | None:
 
 
 def _own_line(owner: Any, error: Exception) -> str:
-    """Returns the last line of the class's own file that ran, where the error was raised below it, in a library."""
+    """Returns the last line of the class's own file that ran, if the error was raised below it in a library."""
     try:
         own = Path(inspect.getfile(type(owner)))
     except (OSError, TypeError):

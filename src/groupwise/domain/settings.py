@@ -27,7 +27,7 @@ class CausalLm:
     """A causal language model, as far as the memory of a step depends on it.
 
     Args:
-        config: of transformers.
+        config: the configuration of transformers.
         max_new_tokens: longest completion, tokens.
         weight_bytes: bytes of a weight.
         lora: the adapter that is trained, a `groupwise.causal_lm.config.LoraConfig`; unset trains all weights.
@@ -84,7 +84,7 @@ class DomainConfig(Config):
         """Opens the domain: data read, weights made or loaded.
 
         Args:
-            streams: of the run; fresh weights are drawn from it.
+            streams: the random streams of the run; fresh weights are drawn from it.
             device: where the module lives.
 
         Raises:
@@ -93,8 +93,8 @@ class DomainConfig(Config):
         raise NotImplementedError
 
     def open_to_spread(self, *, streams: Streams, device: str = "cpu") -> Domain:
-        """Opens the domain of a run with `train.sharding = "full"`, which spreads its weights over processes before
-        anything else: where it can, so that no device and no process has to hold all of them.
+        """Opens the domain of a run with `train.sharding = "full"`, in which weights are spread over processes. Where
+        the domain can, it spreads them first, so that no device and no process has to hold all of them.
 
         Args:
             streams, device: see `open`.
@@ -147,10 +147,10 @@ class DomainConfig(Config):
         return self
 
     def costs(self, *, streams: Streams) -> CausalLm | None:
-        """Describes the model to `groupwise estimate`; None of a domain whose policy is no causal language model.
+        """Describes the model to `groupwise estimate`; None of a domain whose policy is not a causal language model.
 
         Args:
-            streams: of the run; a model that is built for its data draws its weights from it.
+            streams: the random streams of the run; a model that is built for its data draws its weights from it.
         """
         return None
 
@@ -200,7 +200,7 @@ class DomainConfig(Config):
         """Returns the keys that make the domain train on the rows of a file, which `groupwise.config.read_rows` reads.
 
         Args:
-            path: of the file.
+            path: the path of the file.
 
         Raises:
             ConfigError: the domain reads no file of rows.

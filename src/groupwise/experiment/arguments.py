@@ -35,7 +35,7 @@ def read_domain(arguments: Arguments, domain: Any) -> None:
         domain: the value of the argument; None where it was left out.
 
     Raises:
-        ConfigError: the value is no domain, or a member of the domain is missing.
+        ConfigError: the value is not a domain, or a member of the domain is missing.
     """
     from groupwise.domain.base import Domain
     from groupwise.domain.settings import DomainConfig
@@ -69,7 +69,9 @@ def read_domain(arguments: Arguments, domain: Any) -> None:
 
 
 def _settings_of(domain: Any) -> BaseModel | None:
-    """Returns the settings that a domain keeps as an attribute; None where its class has settings and it keeps none."""
+    """Returns the settings that a domain keeps as an attribute; None where its class declares settings and it keeps
+    none.
+    """
     from groupwise.domain.settings import DomainConfig
 
     settings_class = type(domain).Settings
@@ -81,7 +83,7 @@ def _settings_of(domain: Any) -> BaseModel | None:
 
 
 def _class_of(domain: Any) -> type[Any]:
-    """Returns a class whose `open` returns this domain, for the key that names a domain's class."""
+    """Returns a class whose `open` returns this domain. A configuration that names a domain's class needs one."""
     from groupwise.domain.base import NoSettings
 
     def opened(cls: type[Any], settings: Any, **placement: Any) -> Any:
@@ -94,7 +96,7 @@ def _class_of(domain: Any) -> type[Any]:
 
 _WRITE_REWARD = "write def reward(completions, **columns): return [...], one number a completion"
 ATTRIBUTES = ("weight", "timeout_seconds", "on_error", "role", "bounds", "completions")
-"""Attributes of a function that hold for it as a reward."""
+"""Attributes of a function that set its keys as a reward."""
 _ONE_A_MEMBER = frozenset({"prompts", "completions", "completion_ids"})
 
 
@@ -122,7 +124,9 @@ def read_rewards(arguments: Arguments, rewards: Any, columns: frozenset[str] | N
 
 
 def numbered(rewards: Iterable[Any]) -> Iterator[tuple[str, Any]]:
-    """Yields (name, reward): a function's name or the kind of a configured reward, numbered where it repeats."""
+    """Yields (name, reward). The name is that of a function or the kind of a configured reward, with a number if it
+    repeats.
+    """
     used: dict[str, int] = {}
     for reward in rewards:
         name = getattr(reward, "kind", None) if isinstance(reward, Reward) else getattr(reward, "__name__", None)
@@ -240,7 +244,7 @@ def read_rows(
     Args:
         arguments: the record to which the object is added.
         argument: `data`, `eval_data`, or a set of it.
-        rows: as the caller wrote them; None where they were left out.
+        rows: the rows as the caller wrote them; None where they were left out.
         object_name: the name of the object in the run; that of the argument where unset.
 
     Raises:
@@ -259,7 +263,7 @@ def read_rows(
 
 
 def _advice(rows: Any) -> str | None:
-    """Returns the text to write in place of an object that cannot be read as rows repeatedly; None for one that can."""
+    """Returns advice for an object that cannot be read as rows repeatedly; None for an object that can."""
     library = type(rows).__module__.partition(".")[0]
     if isinstance(rows, Mapping):
         return 'data["train"], one of its splits' if library == "datasets" else '[{"prompt": ...}, ...]'
@@ -284,7 +288,7 @@ def read_arguments(
 
     Args:
         model: the folder of a model, a pair of model and tokenizer, or a module for a domain.
-        domain, objective, rewards, data, eval_data, callbacks, tools: as of `groupwise.train`; None or an
+        domain, objective, rewards, data, eval_data, callbacks, tools: as in `groupwise.train`; None or an
             empty tuple where left out.
 
     Raises:
@@ -390,7 +394,7 @@ def _is_module(value: Any) -> bool:
 
 
 def nested_changes(changes: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns changes as nested tables: `{"train.num_steps": 3}` and `train=dict(num_steps=3)` say the same.
+    """Returns changes as nested tables: `{"train.num_steps": 3}` and `train=dict(num_steps=3)` are equivalent.
 
     Args:
         changes: keys of an experiment, dotted or nested, with their values.

@@ -18,7 +18,7 @@ from groupwise.runs.folder import RunFolder, with_slots_at_top
 
 _PRESETS = Path(__file__).resolve().parents[1] / "presets"
 PROMPTS = "prompts"
-"""The experiment where a model is named and no experiment."""
+"""The experiment that is used where a model is named and no experiment."""
 
 
 @final
@@ -27,7 +27,7 @@ class Source:
     """An experiment as it is written: its table and the file it came from.
 
     Args:
-        name: the file's name without its ending, or the name that a resolved configuration states.
+        name: the file's name without its extension, or the name that a resolved configuration states.
         path: the file that was asked for.
         tree: the file's table, laid over the tables that it extends.
         layers: the tables of the extended files and of the file itself, unmerged, the lowest first.
@@ -58,8 +58,8 @@ class Source:
 
 @lru_cache(maxsize=1)
 def _shipped() -> dict[str, Path]:
-    """Returns name -> file: of this package, and of those that bring a folder by the entry points
-    `groupwise.experiments`, `package:folder`.
+    """Returns name -> file, for the files of this package and of packages that have an entry point `package:folder` in
+    `groupwise.experiments`.
     """
     places = [_PRESETS / "experiments", *folders("groupwise.experiments")]
     return {path.stem: path for folder in places for path in folder.glob("*.toml")}
@@ -114,7 +114,7 @@ def _locate(name: str, beside: Path) -> Path:
     except (FileNotFoundError, NotADirectoryError):
         pass
     except (OSError, ValueError) as error:
-        # For example a name of more than 255 bytes, a loop of links, or a folder without permission.
+        # For example, the name has more than 255 bytes, links form a loop, or a folder cannot be read.
         raise ConfigError(
             f"{name[:200]!r} cannot be looked for as a file ({getattr(error, 'strerror', None) or error}); give a name"
             " or a path"

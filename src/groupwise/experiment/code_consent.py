@@ -1,7 +1,7 @@
 """Consent to the code of a stranger: code that a run folder or a model folder names runs only with `--run-code`.
 
 A configuration may name any function that Python can import, with any arguments, `subprocess:Popen` for example. A TOML
-file and `key=value` items are written by the user and need no consent. A file that lies in a run folder or came out of
+file and `key=value` items are written by the user and need no consent. A file that is in a run folder or came out of
 one, a `config.json` above all, may have been written by anybody.
 """
 
@@ -23,7 +23,7 @@ from groupwise.experiment.schema import Experiment
 from groupwise.runs.folder import RunFolder, is_run
 
 RUN_CODE = "GROUPWISE_RUN_CODE"
-"""The environment variable that has the effect of `--run-code`, for commands that templates write."""
+"""The environment variable that has the effect of `--run-code`, for commands that programs write."""
 
 _MOST_SHOWN = 12
 _OF_A_FOLDER = ("config.json", "network.json")
@@ -68,11 +68,11 @@ def shipped_code() -> frozenset[str]:
 
 
 def is_foreign(source: Source) -> bool:
-    """Returns whether another person may have written an experiment: one of its files lies in a run folder or came out
+    """Returns whether another person may have written an experiment: one of its files is in a run folder or came out
     of one.
 
     A `.json` file was written by a run or a comparison, of any user. A `.toml` file was written by a person: the user,
-    unless the file lies in a run folder.
+    unless the file is in a run folder.
     """
     folders = {folder for file in source.files for folder in (file.absolute().parents, file.resolve().parents)}
     in_a_run = any(RunFolder(parent).is_run and is_run(parent) for parents in folders for parent in parents)
@@ -94,7 +94,7 @@ def code_of_source(source: Source, code: Iterable[Named], over: Mapping[str, Any
 
 def code_of_model_folders(config: BaseModel) -> Iterator[FileWithCode]:
     """Yields the files of the model folders that a configuration points at, with the code that each of them names. A
-    network's class, for example, stands in the folder's `network.json`.
+    network's class, for example, is in the folder's `network.json`.
 
     Args:
         config: the configuration of an experiment, or a part of it.
@@ -149,6 +149,6 @@ def require_consent(files: Iterable[FileWithCode], run_code: bool = False) -> No
 
 
 def _shown(text: str, most: int) -> str:
-    """Escapes what would break a line or control a terminal, and cuts the middle out of a long text."""
+    """Escapes characters that would break a line or control a terminal, and cuts out the middle of a long text."""
     line = "".join(sign if sign.isprintable() else ascii(sign)[1:-1] for sign in text[:2000])
     return line if len(line) <= most else f"{line[: most // 2]}...{line[-most // 2 :]}"

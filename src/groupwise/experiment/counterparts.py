@@ -66,7 +66,7 @@ class Row:
         return self.value.lower() == str(value).lower() or (number is not None and number == _number(self.value))
 
     def with_value(self, value: Any) -> dict[str, Any] | None:
-        """Returns the assignments with another value in them; None where the table does not say how."""
+        """Returns the assignments with another value in them; None where the table does not define any."""
         number, places = _number(value), self.places(self.key)
         if not places and _number(self.value) is not None:
             places = {path for path, stated in self.assigned.items() if _number(stated) == _number(self.value)}
@@ -137,9 +137,7 @@ def rows() -> tuple[Row, ...]:
 
 
 def _parts(text: str) -> list[tuple[str, bool, str | None]]:
-    """Returns the keys that a row is about as (name, is a flag, value or None); an empty list where its text is a
-    sentence.
-    """
+    """Returns the keys of a row as (name, is a flag, value or None); an empty list where its text is a sentence."""
     key_texts = [key_text.strip() for key_text in re.sub(r"\([^)]*\)", "", text).split(",")]
     if all(key_text.startswith('"') for key_text in key_texts[1:]) and len(key_texts) > 1:
         # One key with several values, such as `kind = "a", "b"`.
@@ -155,8 +153,8 @@ def _parts(text: str) -> list[tuple[str, bool, str | None]]:
 
 
 def _matching(key: str) -> list[Row]:
-    """Returns the rows of a key: rows of its whole name, or else of the longest suffix of its name, or else rows whose
-    key ends with it. A match of upper and lower case comes before one that ignores it.
+    """Returns the rows for a key: rows of its whole name, or else of the longest suffix of its name, or else rows whose
+    key ends with it. A match with the same case comes first.
     """
     flag, name = key.startswith("--"), key.lstrip("-")
     candidates = [row for row in rows() if row.flag or not flag]
@@ -235,13 +233,15 @@ def _answered(problem: Problem, layers: Sequence[Mapping[str, Any]]) -> Problem:
     answer = counterpart(key, _value(key, value_text, layers))
     if answer is None:
         return problem
-    # Inside a table the allowed keys are listed too, unless the answer says what to write.
+    # Inside a table the allowed keys are listed too, unless the answer already names what to write.
     allowed = problem.allowed if "." in key and " is written " not in answer else ()
     return Problem(problem.path, f"{problem.message}; {answer}", allowed)
 
 
 def _value(key: str, value_text: str, layers: Sequence[Mapping[str, Any]]) -> Any:
-    """Returns the value of a key as the error quotes it, or as the last layer states it where the quotation is cut."""
+    """Returns the value of a key as the error quotes it. If the quotation is cut, the value is taken from the last
+    layer.
+    """
     try:
         return json.loads(value_text)
     except ValueError:

@@ -45,7 +45,8 @@ def train(
 
     Args:
         experiment_or_model: an `Experiment`, the name or path of one; or a model: its folder, its hub id, a GGUF file,
-            `package:NAME`, `(model, tokenizer)`, or a torch module for the domain. It may be left out where `domain` is an object.
+            `package:NAME`, `(model, tokenizer)`, or a torch module for the domain. It may be left out where `domain` is
+            an object.
         domain: an object or a class of `groupwise.Domain`, or the name of a kind.
         objective: a `groupwise.Objective`, the name of a method or its file.
         rewards: a function `reward(prompts, completions, **columns) -> list[float | None]`, a list of them, or a dict
@@ -58,7 +59,7 @@ def train(
         tools: functions that a language policy may call through its chat template (`domain.environment.kind =
             "chat_tools"`), each with type hints and a docstring.
         out: the run folder, which must be new; unset makes `runs/<experiment>-<seed>-<timestamp>`.
-        resume: goes on with the run in `out`, where there is one.
+        resume: continues with the run in `out`, where there is one.
         controls: whether the experiment's controls are trained as well.
         run_code: allows the code that a run folder names, where `experiment_or_model` is the path of one.
         **changes: keys of the experiment: `seed=4`, `train=dict(num_steps=3)`, `**{"train.num_steps": 3}`.
@@ -140,7 +141,7 @@ def _go_on(folder: Path, arguments: Arguments, run_code: bool, remarks: Sequence
 
 
 def _check_options(out: Any, **switches: Any) -> None:
-    """Refuses a run folder that is no path, and switches that are neither true nor false."""
+    """Refuses a run folder that is not a path, and switches that are neither true nor false."""
     if not isinstance(out, str | Path | None):
         raise wrong_type("out", out, "write the path of the run folder")
     if "\0" in str(out):
@@ -151,7 +152,9 @@ def _check_options(out: Any, **switches: Any) -> None:
 
 
 def _start(experiment_or_model: Any, domain: Any) -> tuple[Any, Source]:
-    """Tells experiments from models: returns the model, where the argument is one, and the experiment's source."""
+    """Decides whether the argument is an experiment or a model. Returns the model, if it is one, and the experiment's
+    source.
+    """
     if isinstance(experiment_or_model, Experiment):
         place, table = Path("experiment"), experiment_or_model.table()
         return None, Source(experiment_or_model.name, place, table, (table,), (place,))
@@ -167,7 +170,7 @@ def _start(experiment_or_model: Any, domain: Any) -> tuple[Any, Source]:
 
 
 def _is_model(name: str) -> bool:
-    """Returns whether a text is what `--model` takes: a folder, a GGUF file, `package:NAME` or a hub id."""
+    """Returns whether a text is something that `--model` accepts: a folder, a GGUF file, `package:NAME` or a hub id."""
     path = Path(name)
     try:
         if path.is_dir():
@@ -227,7 +230,7 @@ def _table(source: Source, arguments: Arguments, changes: Mapping[str, Any]) -> 
 
 
 def _replaced(source: Source, arguments: Arguments) -> list[str]:
-    """Returns a sentence for each argument that replaces what the experiment says."""
+    """Returns a sentence for each argument that replaces what the experiment states."""
     domain = source.tree.get("domain", {})
     sentences: list[str] = []
     if arguments.rewards is not None and (names := domain.get("rewards")):

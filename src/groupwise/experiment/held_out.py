@@ -42,7 +42,8 @@ class HeldOut:
     mean: float | None
 
     def scores(self, weights: Mapping[str, float]) -> dict[str, float]:
-        """Returns prompt key -> mean over its completions; one entry `WHOLE` where the metric is no mean over prompts.
+        """Returns prompt key -> mean over its completions; one entry `WHOLE` where the metric is not a mean over
+        prompts.
 
         Args:
             weights: reward -> weight, for the metric `mode/reward`.

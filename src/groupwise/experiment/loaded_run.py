@@ -105,7 +105,7 @@ class LoadedRun:
 
 
 def load_run(folder: str | Path) -> LoadedRun:
-    """Reads the folder of a run that has ended or goes on.
+    """Reads the folder of a run that has ended or continues.
 
     Raises:
         ConfigError: the folder holds no run.

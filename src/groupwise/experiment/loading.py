@@ -121,7 +121,9 @@ def read_experiment(
 
 
 def _refuse_empty(over: Mapping[str, Any], below: Mapping[str, Any], prefix: str = "") -> None:
-    """Refuses a change to an empty table where the experiment has a full one: merged over it, it changes nothing."""
+    """Refuses a change to an empty table if the experiment's table is not empty: merged over it, it would change
+    nothing.
+    """
     for key, value in over.items():
         table = below.get(key)
         if not isinstance(value, Mapping) or not isinstance(table, Mapping) or not table:
@@ -251,7 +253,7 @@ def _stages(below: Any, above: Any) -> Any:
 
 
 def _with_kinds(changes: Mapping[str, Any], top_level: Mapping[str, Any]) -> Tree:
-    """Returns the table of a `set` with its kinds stated: those of its method, or else those at the top."""
+    """Returns a `set` table with the kinds filled in: from its method, or else from the top-level table."""
     slots = preset_slots(changes["method"]) if "method" in changes else {}
     return fill_kinds(Experiment, changes, {**top_level, **slots})
 
@@ -309,7 +311,7 @@ def unfold(table: Mapping[str, Any], folder: Path) -> list[Tree]:
         the layers, the lowest first.
 
     Raises:
-        ConfigError: no such file, or one that is no sound method's.
+        ConfigError: no such file, or one that is not a sound method's.
 
     Example:
         >>> unfold({"method": "dapo+tis", "seed": 1}, Path())

@@ -93,7 +93,7 @@ def _code_of(value: Any) -> Any:
 
 def sources_of(references: Iterable[Named]) -> dict[str, str]:
     """Returns import path -> source text of the code that an experiment names. Code whose text cannot be read is left
-    out, and so are a model and its tokenizer, which are no code of the user's.
+    out, and so are a model and its tokenizer, which are not code of the user's.
 
     Args:
         references: the places at which the experiment names code.
@@ -114,7 +114,9 @@ def _is_model(reference: Named) -> bool:
 
 
 def _source(path: ImportPath) -> str | None:
-    """Returns the text of a function or class; of code that this process does not import, that of its whole file."""
+    """Returns the text of a function or class. For code that this process does not import, it returns the text of the
+    whole file.
+    """
     code = held_object(path.name) if is_object(path) else sys.modules.get(path.module)
     for name in () if is_object(path) else path.name.split("."):
         code = getattr(code, name, None)
@@ -129,7 +131,7 @@ def _source(path: ImportPath) -> str | None:
 # The objects of a program in a run, and the configuration keys that refer to them.
 
 DOMAIN_INSTANCE, MODULE = "domain_instance", "module"
-"""Names of a domain that is built already, and of a module for a domain."""
+"""Names of two objects: a domain that is built already, and a module for a domain."""
 
 
 @final

@@ -95,8 +95,8 @@ def begin_or_resume(experiment: Experiment, folder: Path, *, controls: bool = Tr
 
 
 def with_controls(experiment: Experiment, controls: bool) -> Experiment:
-    """Returns the experiment with its controls, or without: the run's configuration records that there are none, so
-    that a resumed run leaves them out as well.
+    """Returns the experiment with or without its controls. Without, the run's configuration records that there are
+    none, so that a resumed run leaves them out as well.
 
     Example:
         >>> with_controls(load_experiment("language"), False).controls
@@ -321,12 +321,12 @@ OF_MEMORY: Final = (
     "domain.engine.max_members",
     "domain.transitions_at_once",
 )
-"""The keys that say how a step is computed and not what: they change its results by rounding alone. A run whose memory
-ran out goes on with others.
+"""The keys that decide how a step is computed and not what: they change its results by rounding alone. A run that ran
+out of memory can be continued with other values.
 """
 
 _OF_A_PART: Final = re.compile(r"^(stages\[\d+\]|controls\..+?)\.set\.")
-"""The beginning of a key that a stage or a control has for itself."""
+"""Matches the beginning of a key in the `set` of a stage or a control."""
 
 
 def check_same_settings(experiment: Experiment, folder: Path, *, patience_seconds: float = 10.0) -> list[str]:

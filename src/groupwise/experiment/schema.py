@@ -170,7 +170,7 @@ class Experiment(Slots):
 
     @classmethod
     def instead_of_unknown(cls, key: str, place: str, table: Mapping[str, Any]) -> str:
-        """Returns where the slots of the objective stand."""
+        """Returns where the slots of the objective are."""
         if key != "objective":
             return ""
         short = next(iter(flatten({"objective": table[key]}))).partition(".")[2]
@@ -323,7 +323,7 @@ def _partial(schema: Any) -> Any:
 
 
 def refuse_kind(table: Mapping[str, Any], place: str) -> None:
-    """Refuses a kind outside of any table, beside which `merge` would drop every other key.
+    """Refuses a kind outside of any table, because `merge` would then drop every other key.
 
     Args:
         table: an experiment, or the `set` of a stage or control.
@@ -338,7 +338,7 @@ def preset_slots(method: object) -> Tree:
     """Returns every slot of a method.
 
     Args:
-        method: the value behind `method =`.
+        method: the value after `method =`.
 
     Raises:
         ConfigError: no such method.
@@ -356,7 +356,7 @@ def edited_slots(table: Mapping[str, Any]) -> Tree:
     """Returns the slots in which a table differs from the preset of its method.
 
     Args:
-        table: with a method, and slots beside it.
+        table: with a method, and slots.
 
     Example:
         >>> edited_slots({"method": "dapo", **preset_slots("dapo"), "entropy": 0.1, "seed": 3})

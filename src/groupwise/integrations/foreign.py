@@ -24,9 +24,9 @@ def module_of(path: str, needed: Sequence[str], room: str, requirement: str) -> 
     """Imports a module of another trainer and checks that it has what is built on here.
 
     Args:
-        path: of the module.
+        path: the path of the module.
         needed: names in it.
-        room: of this package, for the error.
+        room: the room of this package, for the error.
         requirement: what pip installs, `verl==0.9.1`.
 
     Raises:
@@ -144,7 +144,7 @@ def loss_refusals(objective: Objective, system: str, recorded: frozenset[str]) -
 @dataclass(frozen=True)
 class Trainer:
     """A trainer that calls a policy loss and an advantage estimator by their names, and computes the KL term, the
-    entropy bonus, the divisor and the filter of groups by itself, as its own keys say.
+    entropy bonus, the divisor and the filter of groups by itself, as its own keys state.
 
     Args:
         name: for sentences.
@@ -212,7 +212,7 @@ class Trainer:
         Args:
             objective: the registered objective.
             config: the part of the trainer's configuration that `prefix` names.
-            prefix: of the keys to look at; others are left out.
+            prefix: the prefix of the keys to look at; others are left out.
 
         Raises:
             ValueError: keys that contradict it, each with what to write.
@@ -245,7 +245,7 @@ class Trainer:
 
         Args:
             objective: a valid objective.
-            prefix: of the keys that its configuration holds.
+            prefix: the prefix of the keys that its configuration holds.
 
         Raises:
             ValueError: the objective needs something that the trainer cannot give; when called, a key of the trainer

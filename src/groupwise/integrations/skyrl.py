@@ -23,7 +23,7 @@ KL_LOSSES = {kind: (kind,) for kind in ("k1", "abs", "k2", "k3")}
 
 
 def keys(objective: Objective) -> dict[str, Any]:
-    """Returns SkyRL's keys that go with an objective, beside the two that hold its name.
+    """Returns SkyRL's keys that go with an objective, in addition to the two that hold its name.
 
     Example:
         >>> keys(Objective.preset("grpo"))["trainer.algorithm.loss_reduction"]

@@ -52,8 +52,8 @@ class LocalCopy:
 
     @contextmanager
     def active(self) -> Iterator[None]:
-        """Makes the module compute with these weights, without gradient, within the block; the swap exchanges
-        storages, so that no tensor is copied, or the content of shards.
+        """Makes the module compute with these weights, without gradient, within the block. Storages are exchanged, so
+        no tensor is copied; for shards the contents are exchanged.
         """
         with torch.no_grad(), ExitStack() as stack:
             reshard(self._module)
@@ -129,8 +129,8 @@ class LocalCopy:
         return [(name, parameter) for name, parameter in self._module.named_parameters() if name in self._weights]
 
     def _swap(self) -> None:
-        """Exchanges the storages of the live weights and of the copy's; of shards, on which FSDP holds views, the
-        content.
+        """Exchanges the storages of the live weights and of the copy. For shards, on which FSDP holds views, it
+        exchanges the contents.
         """
         reshard(self._module)
         live = _trained(self._module) if self._weights else {}

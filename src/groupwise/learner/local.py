@@ -92,7 +92,7 @@ def _from_source(groups: list[dict[str, Any]], source: OptimiserSource) -> torch
     required = {"lr": 1.0} if rate is not None and rate.default is rate.empty else {}
     try:
         optimiser = make(groups, **required, **source.arguments)
-    except Exception as error:  # a stranger's class may fail in any way
+    except Exception as error:  # a user's class may fail in any way
         raise ConfigError(Problem(place, f"{make.__name__}(groups) failed: {why_failed(error)}")) from error
     for group in optimiser.param_groups:
         if "lr" not in group:
@@ -184,7 +184,7 @@ class WeightChange:
 
 
 def _gradient(parameter: nn.Parameter) -> Tensor:
-    # Without one, as many zeros that take no memory.
+    # A missing gradient is replaced by as many zeros, which take no memory.
     return parameter.detach().new_zeros(1).expand(parameter.numel()) if parameter.grad is None else parameter.grad
 
 
@@ -276,7 +276,9 @@ class LocalLearner:
         self._device = torch.device("cpu")
         self._source: OptimiserSource | None = None
         self.step_metrics: dict[str, float] = {}
-        """The effect of the newest step on the weights, by metric; empty before one, and for shards."""
+        """The effect of the newest step on the weights, by metric. It is empty before the first step, and for
+        shards.
+        """
         self._last_change: WeightChange | None = None
 
     @cached_property
@@ -413,7 +415,7 @@ class LocalLearner:
         self._device = device
         self._whole, self.module = self.module, self._make_shards(process_mesh(device))
         self._whole.eval()
-        # Nothing has stepped yet; the optimiser is of the weights that are trained from here on.
+        # No optimiser step was taken yet, so the optimiser is built for the weights that are trained from here on.
         for stale in ("optimiser", "_trained"):
             self.__dict__.pop(stale, None)
         release(self._whole)
@@ -448,8 +450,8 @@ class LocalLearner:
             reshard(self.module)
 
     def _like_weights(self, record: Mapping[str, Any]) -> dict[str, Any]:
-        """Returns the optimiser's record with moments that are stored, or are to be sharded, as tensors like their
-        weights.
+        """Returns the optimiser's record, in which moments that are stored or still to be sharded have become tensors
+        like their weights.
         """
         parameters = [parameter for group in self.optimiser.param_groups for parameter in group["params"]]
         pairs: list[tuple[Tensor, Tensor | StoredTensor]] = []
@@ -470,7 +472,7 @@ class LocalLearner:
         return {**record, "state": state}
 
     def close(self) -> None:
-        """Does nothing: the weights live in this process, and no other one has to end."""
+        """Does nothing: the weights are in this process, and no other process has to end."""
 
 
 def trained_tensors(module: nn.Module) -> dict[str, Tensor]:

@@ -14,7 +14,7 @@ class OptimiserSource:
 
     Args:
         path: `package.module:Class`, a subclass of `torch.optim.Optimizer`.
-        arguments: arguments of the class beside the parameters and the rate.
+        arguments: arguments of the class other than the parameters and the rate.
     """
 
     path: str

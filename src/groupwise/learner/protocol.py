@@ -83,7 +83,7 @@ class Processes(Protocol):
 class WeightCopy(Protocol):
     """A second set of the trained weights, copied at one moment of the run: a reference, or a running average.
 
-    The copy lies where the learner's weights lie, and need not reach the process of the training loop.
+    The copy lies where the learner's weights are, and need not reach the process of the training loop.
     """
 
     @property
@@ -280,7 +280,7 @@ class Learner(Protocol):
         without the others; does nothing where the weights are not spread. Every process enters the block.
 
         Args:
-            on_cpu: whether they lie in the memory of the machine, for weights that do not fit on a device; otherwise on
+            on_cpu: whether they are in the memory of the machine, for weights that do not fit on a device; otherwise on
                 the device of the process.
             here: whether this process needs them; otherwise it gives its shards to the others and holds no more than
                 one weight at a time.

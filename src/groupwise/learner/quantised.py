@@ -1,4 +1,4 @@
-"""Weights that were quantised are refused before they are read: none of their kinds is known to train right."""
+"""Refuses quantised weights before they are read: for none of their kinds is training known to be right."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ _KEYS = ("quantization_config", "compression_config")
 
 
 def refuse_quantised(config: Any, place: str) -> None:
-    """Refuses a model whose configuration says that its weights are quantised, by whatever method.
+    """Refuses a model whose configuration states that its weights are quantised, by whatever method.
 
     Args:
-        config: of transformers, or the table of a `config.json`.
+        config: the configuration of transformers, or the table of a `config.json`.
         place: what the error calls the model.
 
     Raises:

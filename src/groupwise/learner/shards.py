@@ -1,4 +1,4 @@
-"""Weights that lie in shards over several processes (FSDP2): their local parts, and the whole where it is needed.
+"""Weights that are in shards over several processes (FSDP2): their local parts, and the whole where it is needed.
 
 Every process holds `1/n` of each weight, of its gradient and of its moments. A layer is whole on a process only while
 it computes.
@@ -75,7 +75,7 @@ def move_weights(whole: nn.Module, sharded: nn.Module, mesh: DeviceMesh) -> None
     whole ones: a process never holds more than the whole and its part. Processes do not wait for each other.
 
     Args:
-        whole: the module, equal on all processes; it holds no weights afterwards. It may lie on the CPU.
+        whole: the module, equal on all processes; it holds no weights afterwards. It may be on the CPU.
         sharded: what `copy_without_weights` made of it, sharded by `shard_module`.
         mesh: the mesh of the shards.
     """
@@ -84,7 +84,8 @@ def move_weights(whole: nn.Module, sharded: nn.Module, mesh: DeviceMesh) -> None
     for name, parameter in whole.named_parameters(remove_duplicate=False):
         places.setdefault(id(parameter), []).append(name)
     sharded._apply(lambda tensor: torch.empty_like(tensor, device=device) if tensor.is_meta else tensor.to(device))
-    # Each place of a tied weight has a tensor of its own now. Applied once more, FSDP takes over the one that is left.
+    # A tied weight now has a separate tensor at each place. When the tie is applied again, FSDP manages the tensor that
+    # is left.
     for first, *others in places.values():
         for other in others:
             module_name, _, parameter_name = other.rpartition(".")
@@ -119,7 +120,7 @@ def shard_module(module: nn.Module, layers: Iterable[nn.Module], mesh: DeviceMes
     _check_dtypes(module)
     for unit in _units(module):
         unit.set_gradient_divide_factor(1.0)
-        # For fp32 FSDP would otherwise multiply inside the sum, which gloo cannot.
+        # For fp32, FSDP would multiply inside the sum by default, which gloo cannot do.
         unit.set_force_sum_reduction_for_comms(True)
     setattr(module, _INSIDE, lambda compute: compute())
     register_fsdp_forward_method(module, _INSIDE)
@@ -183,7 +184,8 @@ def whole_tensor(tensor: Tensor) -> Tensor:
 
 
 def part_of(whole: Tensor, like: Tensor) -> Tensor:
-    """Returns this process's part of a whole tensor, cut as another tensor is; the whole where that is a plain one.
+    """Returns this process's part of a whole tensor, cut in the same way as another tensor; the whole if that one is
+    plain.
 
     Args:
         whole: a tensor of the global shape of `like`.
@@ -226,11 +228,11 @@ def gathered(sharded: nn.Module, whole: nn.Module, device: torch.device, *, here
     Args:
         sharded: the module that is trained.
         whole: a plain module of the same parameters and buffers.
-        device: where the whole weights lie. On the CPU the device of the shards holds one whole weight at a time.
+        device: where the whole weights are. On the CPU the device of the shards holds one whole weight at a time.
         here: whether this process needs them; otherwise it gives its shards to the others, and its plain module stays
             empty.
     """
-    # The processes may come at different times, and this group waits longer than that of the shards.
+    # The processes may arrive at different times, and this group waits longer than the group of the shards.
     dist.barrier()
     reshard(sharded)
     try:
@@ -249,7 +251,7 @@ def gathered(sharded: nn.Module, whole: nn.Module, device: torch.device, *, here
 
 
 def release(whole: nn.Module) -> None:
-    """Takes its weights from a plain module; a pass through it fails until they are gathered."""
+    """Takes the weights away from a plain module; a pass through it fails until they are gathered."""
     for parameter in whole.parameters():
         parameter.data = parameter.data.new_empty(0)
 
@@ -376,5 +378,5 @@ def _read(folder: Path, live_tensors: dict[str, Tensor]) -> None:
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", "torch.distributed is disabled")  # a single process may read, too
             load(dict(live_tensors), storage_reader=HuggingFaceStorageReader(str(folder)), no_dist=True)
-    except CheckpointException as error:  # no `Exception`, so that nobody would catch it
+    except CheckpointException as error:  # this class does not extend `Exception`, so `except Exception` would miss it
         raise next(iter(error.failures.values()))[0] from error

@@ -85,7 +85,7 @@ class Resample(AdmissionSlot):
     """Admits groups that are not flat. The trainer draws further prompts until the batch is full, at most `max_rounds`
     times.
 
-    After that it trains the groups that were admitted, and a log line says so.
+    After that it trains the groups that were admitted, and a log line reports it.
 
     Example:
         >>> Resample()(Grouped.of([1.0, 0.0], [1.0, 1.0])).tolist()
@@ -369,7 +369,7 @@ class PerPrompt(AdvantageSlot):
     buffer_size: Annotated[PerStep, Field(ge=2)] = 16
     """Rewards remembered of each prompt."""
     min_count: Annotated[PerStep, Field(ge=2)] = 16
-    """Rewards from which on a prompt has statistics of its own."""
+    """Number of rewards from which on a prompt has its own statistics."""
     baseline: Literal["prompt", "group"] = "prompt"
     ddof: Literal[0, 1] = 0
     """0 for the population's standard deviation, as in the source; 1 for the unbiased one."""
@@ -407,7 +407,9 @@ class PerPrompt(AdvantageSlot):
         return bounded(scaled.where(rewards.present, scaled.new_zeros(())), self.clip), running
 
     def _past(self, rewards: Grouped) -> tuple[Tensor, Tensor]:
-        """Returns `[B, H]` the prompt's past, and which of it the buffer still holds beside the group."""
+        """Returns the past rewards of each member's prompt, `[B, H]`, and which of them the buffer still holds beside
+        the group's.
+        """
         if rewards.value.shape[1] > 1:
             raise ValueError(
                 "advantage.kind = 'per_prompt' remembers one number a member, and a reward is a map [B, T]; write"
@@ -417,7 +419,7 @@ class PerPrompt(AdvantageSlot):
             empty = rewards.value[:, :0]
             return empty, empty.bool()
         recorded = rewards.history.isfinite()
-        # The newest rewards stand last: the buffer still holds a reward where few enough recorded rewards follow it.
+        # The newest rewards are last. The buffer still holds a reward if few enough recorded rewards follow it.
         age = recorded.flip(1).cumsum(1).flip(1)
         return rewards.history, recorded & (age <= (self.buffer_size - rewards.size).clamp(min=0))
 
@@ -497,7 +499,7 @@ class Rank(AdvantageSlot):
     """Equal rewards get their average rank, or ranks in the order of the members."""
 
     def advises(self, objective: Objective) -> Iterator[str]:
-        """Yields what ranks leave out."""
+        """Yields a remark on what ranks ignore."""
         yield "advantage.kind = 'rank' discards the size of differences between rewards"
 
     def __call__(self, rewards: Grouped, running: Running) -> tuple[Float[Tensor, "B K"], Running]:
@@ -511,7 +513,7 @@ class Rank(AdvantageSlot):
 
     @staticmethod
     def _in_order(rewards: Grouped, column: int) -> Tensor:
-        """Returns the same with every rank taken once: sorted by reward and then, stably, by group."""
+        """Returns the same ranks without ties: sorted by reward and then, stably, by group."""
         group = torch.where(rewards.present[:, column], rewards.index, rewards.num_groups)
         best_first = rewards.value[:, column].argsort(descending=True, stable=True)
         order = best_first[group[best_first].argsort(stable=True)]
@@ -581,7 +583,7 @@ class RunningStd(AdvantageSlot):
         return self
 
     def advises(self, objective: Objective) -> Iterator[str]:
-        """Yields what a running baseline compares with."""
+        """Yields a remark on what a running baseline compares with."""
         if self.baseline == "running":
             yield (
                 "advantage.baseline = 'running' replaces the comparison inside a group by the difficulty of its prompt"
@@ -631,8 +633,8 @@ class Whiten(AdvantageSlot):
         return self.baseline == "group"
 
     def __call__(self, rewards: Grouped, running: Running) -> tuple[Float[Tensor, "B K"], Running]:
-        # The mean of equal numbers rounds; what it leaves of them is a few units in the last place, whose sum and mean
-        # are exact, so that a flat batch gives 0.
+        # The mean of equal numbers is rounded. The differences from it are a few units in the last place, whose sum and
+        # mean are exact, so a flat batch gives 0.
         level = rewards.mean if self.baseline == "group" else rewards.batch_moments(rewards.value)[1]
         value = rewards.value - level
         _, mean, std = rewards.batch_moments(value)
@@ -650,7 +652,7 @@ class WinRate(AdvantageSlot):
     """`A_i = (x_i - mean(x)) / max(std(x), min_std)` inside the group, `x_i = sum_k weight_k w_ik`.
 
     `w_ik` is the share of the others that member i beats in reward k.
-    A difference of at most `margin` is a draw, half a win: what a reward cannot tell apart is not learned from. With
+    A difference of at most `margin` is a draw, half a win: what a reward cannot distinguish is not learned from. With
     `margin = 0`, rewards may be changed by any increasing map; a missing reward takes no part in its comparisons. A
     flat group gives exactly 0, and so does one in which all win as often.
 
@@ -692,7 +694,8 @@ class WinRate(AdvantageSlot):
             0, order, torch.arange(len(order), device=order.device) - torch.searchsorted(ordered, ordered)
         )
         shape = (reward.num_groups, int(place.max()) + 1 if len(place) else 1, reward.value.shape[1])
-        # Groups side by side, so that only members of the same one are compared: [P, G, K], then pairs [P, G, G, K].
+        # Groups are laid side by side, so that only members of the same group are compared: [P, G, K], then pairs [P,
+        # G, G, K].
         value = reward.value.new_zeros(shape).index_put((reward.index, place), reward.value)
         present = torch.zeros(shape, dtype=torch.bool, device=value.device).index_put(
             (reward.index, place), reward.present

@@ -155,7 +155,7 @@ class Running(Config):
 
 
 FP32_NOISE = 4 * 2.0**-23
-"""Four digits of fp32 at its end: the part of a reward by which a model that computes in fp32 may miss."""
+"""The last four units of fp32: the part of a reward by which a model that computes in fp32 may be wrong."""
 _TINY = torch.finfo(torch.float64).tiny
 
 
@@ -215,7 +215,7 @@ class Grouped:
         lowest, highest = ends["amin"], ends["amax"]
         rounding = (self.rounding * torch.maximum(highest.abs(), lowest.abs())).clamp(min=_TINY)
         flat = (highest - lowest <= rounding) | (group_size < 2)
-        # The record is frozen once it is made.
+        # The record is frozen once it is built.
         vars(self).update(
             group_size=group_size,
             size=size,
@@ -275,7 +275,7 @@ class Grouped:
 Partial = Literal["drop", "sum"]
 
 _SAME_SUM = 1e-9
-"""Sums of weighted rewards closer than this are the same but for rounding."""
+"""Sums of weighted rewards that differ by less than this are equal except for rounding."""
 _LARGEST = 1e18
 
 
@@ -283,9 +283,9 @@ def grouped_rewards(rollouts: Rollouts, partial: Partial, reduce: Reduce, roundi
     """Returns the weighted sum of all rewards, with its groups.
 
     A member that lacks a reward is not present (`partial = "drop"`), or has the sum of the others (`"sum"`); one that
-    lacks them all is never present. A reward that a whole group lacks says nothing about its prompt, and no member is
-    left out for it. Of a reward map, the same holds for each place. Rewards of weight 0 have metrics and no part in the
-    sum.
+    lacks them all is never present. A reward that a whole group lacks carries no information about its prompt, and no
+    member is left out for it. Of a reward map, the same holds for each place. Rewards of weight 0 have metrics and no
+    part in the sum.
 
     Args:
         rollouts: whole groups.
@@ -469,8 +469,8 @@ def _group_statistics(
 
 
 def _deviations(values: Float[Tensor, "B 1"], rewards: Grouped) -> Float[Tensor, "B 1"]:
-    """Returns each member's difference from the mean of its group's members that have a reward; 0 where it has none.
-    A spread that is no larger than the rounding of equal values is 0.
+    """Returns each member's difference from the mean of the rewards in its group; 0 where it has no reward. If the
+    spread is no larger than the rounding of equal values, it is 0.
     """
     masked = torch.where(rewards.present, values, torch.zeros_like(values))
     totals = values.new_zeros(rewards.num_groups, 1).index_add(0, rewards.index, masked)

@@ -126,9 +126,10 @@ class Mask(CorrectionSlot):
     maximum: float = Field(default=2.0, gt=0)
     """The largest `m` that still trains."""
     minimum: float = Field(default=0.0, ge=0)
-    """The smallest; 0 is none."""
+    """The smallest `m` that still trains; 0 sets no bound."""
     by: Literal["product", "mean"] = "product"
-    """The product over a member's decisions, which a long member leaves 1 by its length alone, or their geometric mean.
+    """The product over a member's decisions, which for a long member is far from 1 by its length alone, or their
+    geometric mean.
     """
     weight: Literal["decision", "product", "one"] = "decision"
     """The weight of survivors."""
@@ -201,7 +202,7 @@ class Truncate(CorrectionSlot):
     kind: Literal["truncate"] = "truncate"
     maximum: float = Field(default=2.0, gt=0)
     minimum: float = Field(default=0.0, ge=0)
-    """A lower bound; 0 is none."""
+    """A lower bound; 0 sets none."""
     level: Literal["decision", "member"] = "decision"
     """Each decision's own weight, or the product over its member, clamped to `exp(+-80)`."""
 

@@ -1,7 +1,7 @@
 """Credit: weights that spread a member's advantage over its decisions. A named chain; an empty one is uniform.
 
 The product of the named credits is renormalised to mean one over each member's valid decisions, unless one of them is
-`raw`. Masks leave decisions out and are multiplied last. Credit is detached and stands outside the trust region, so it
+`raw`. Masks leave decisions out and are multiplied last. Credit is detached and is outside the trust region, so it
 can never push a decision out of it.
 """
 
@@ -29,7 +29,7 @@ class GradientAdaptive(CreditSlot):
     credit 1.
 
     `signal = "surprisal"` is the source's proxy `g = |lp|`, for discrete decisions only: a density's logarithm depends
-    on the unit it is measured in, and its size says nothing. `"score_norm"` is exact: the norm of the log-prob's
+    on the unit it is measured in, and its size means nothing. `"score_norm"` is exact: the norm of the log-prob's
     gradient by the logits, `sqrt(1 - 2 p_y + sum p^2)`, or by the standardised mean, `|(a - mu) / sigma|`, which
     concentrates near the square root of the dimension, so `temperature` goes with the log-prob's unit. `"auto"` is the
     first where decisions are discrete and the second where they are densities; `Objective.on(density=True)` makes that

@@ -24,7 +24,7 @@ from groupwise.statistics import Mean, Reduce, Statistic, as_float, logical_and,
 @final
 @dataclass(frozen=True)
 class Counts:
-    """The update as aggregation sees it.
+    """The counts of an update that aggregation reads.
 
     Args:
         mask: `[B, T]` bool, valid decisions of admitted members.
@@ -52,7 +52,9 @@ class Counts:
         return self.reduce(self.length.sum() if where is self.mask else where.sum(dtype=torch.float64)).clamp(min=1)
 
     def spread(self, weight: Float[Tensor, ...]) -> Float[Tensor, ...]:
-        """Returns `[B, T]`: a weight for all, or one a member `[B, 1]`, at its valid decisions; 0 elsewhere."""
+        """Returns `[B, T]`: a weight at each valid decision, 0 elsewhere. The weight is one number for all members, or
+        one a member `[B, 1]`.
+        """
         return torch.where(self.mask, weight, 0.0)
 
 
@@ -155,7 +157,7 @@ class Decisions:
 
     Attributes:
         mask: true where a decision counts: the one field of `acted` that every slot reads.
-        good, bad: bool, `A > 0` and `A < 0`: `[B, T]`, or `[B, 1]` where members have one advantage. They say nothing
+        good, bad: bool, `A > 0` and `A < 0`: `[B, T]`, or `[B, 1]` where members have one advantage. They mean nothing
             where the mask is false.
     """
 
@@ -177,7 +179,7 @@ class Decisions:
 
     def __post_init__(self) -> None:
         advantage = self.advantage if self.member_advantage is None else self.member_advantage
-        # The record is frozen once it is made.
+        # The record is frozen once it is built.
         vars(self).update(mask=self.acted.mask, good=advantage > 0, bad=advantage < 0)
 
     @staticmethod
@@ -295,7 +297,7 @@ class Deviation:
 
     def clean(self, share: float = 1.0) -> Float[Tensor, "N D"]:
         """Returns the deviation of the predicted sample `x0`, up to its sign, of the prediction `share` of the way from
-        the old policy's to the live one's. A share below 0 lies on the other side of the old policy.
+        the old policy's to the live one's. A share below 0 is on the other side of the old policy.
         """
         return self.clean_scale[:, None] * (share * self.live + (1 - share) * self.old)
 
@@ -319,7 +321,7 @@ class Surrogate:
     direct: Bool[Tensor, "B T"] | None = None
 
 
-# The gradient of a member's ratio: each decision's own (the token form), or one that all decisions share.
+# The gradient of a member's ratio: each decision has its own gradient (the token form), or all decisions share one.
 
 
 def token_gradient(log_level: Float[Tensor, "B K"], decisions: Decisions) -> Float[Tensor, "B T"]:
@@ -496,7 +498,7 @@ def covariance(decisions: Decisions) -> Float[Tensor, ...]:
     all processes.
 
     Args:
-        decisions: of this process.
+        decisions: the decisions of this process.
 
     Example:
         >>> log_prob, advantage = torch.tensor([[-1.0, -3.0]]), torch.tensor([[1.0, -1.0]])
@@ -518,7 +520,7 @@ def share_of(share: float, decisions: Decisions) -> Float[Tensor, ""]:
 
     Args:
         share: in (0, 1].
-        decisions: of this process.
+        decisions: the decisions of this process.
 
     Example:
         >>> zeros = torch.zeros(1, 5)
@@ -542,8 +544,8 @@ def largest(
     or all of them are left out.
 
     The numbers are read as integers of the same order, eight bits at a time from the top. Each pass counts the
-    candidates of each digit, and processes exchange these counts only; the next pass goes on with the candidates of the
-    one digit of which some are taken and some are not. The result is exact in every dtype.
+    candidates of each digit, and processes exchange these counts only; the next pass continues with the candidates of
+    the one digit of which some are taken and some are not. The result is exact in every dtype.
 
     Args:
         values: `[B, T]` fp32 or fp64, finite where `where` is true; or `[N]`, the values at the places of `where` in
@@ -575,10 +577,10 @@ def largest(
     for shift in range(width - _DIGIT_BITS, -1, -_DIGIT_BITS):
         digit = (key >> shift) & (_DIGITS - 1)
         if shift == width - _DIGIT_BITS:
-            digit = digit ^ (_DIGITS >> 1)  # the sign: negative numbers below
+            digit = digit ^ (_DIGITS >> 1)  # the sign: negative numbers sort below
         counts = reduce(torch.bincount(digit, minlength=_DIGITS).double())
         from_above = torch.cat([counts.flip(0).cumsum(0).flip(0), counts.new_zeros(1)])
-        cut = _DIGITS + 1 - (from_above <= remaining).sum()  # the smallest digit that fits with all above it
+        cut = _DIGITS + 1 - (from_above <= remaining).sum()  # the smallest digit that fits with everything above it
         chosen[places[digit >= cut]] = True
         remaining = remaining - from_above[cut]
         split = digit == cut - 1
@@ -599,7 +601,7 @@ def lots_of(decisions: Decisions) -> Callable[[Int[Tensor, " M"]], Float[Tensor,
     step, so that they do not change with sharding.
 
     Args:
-        decisions: of this process, with their members' ids.
+        decisions: the decisions of this process, with their members' ids.
 
     Example:
         >>> zeros = torch.zeros(2, 3)
@@ -633,7 +635,7 @@ def keyed_uniform(member: Tensor, decision: Tensor, key: int) -> Tensor:
         >>> bool((keyed_uniform(members.flip(0), torch.arange(2), key=0) == first.flip(0)).all())
         True
     """
-    # A Python integer does not wrap at 64 bits by itself, and torch takes no larger one.
+    # A Python integer does not wrap at 64 bits by itself, and torch accepts no larger one.
     by_key = ((key * 1442695040888963407 + (1 << 63)) & ((1 << 64) - 1)) - (1 << 63)
     mixed = member * -7046029254386353131 + decision * -4658895280553007687 + by_key
     for shift, factor in ((30, -4658895280553007687), (27, -7723592293110705685)):

@@ -137,7 +137,7 @@ class K1(Penalty):
     kind: Literal["k1"] = "k1"
 
     def advises(self, objective: Objective) -> Iterator[str]:
-        """Yields that the estimator has no gradient on average in the loss."""
+        """Yields a remark that the estimator has no gradient on average in the loss."""
         if self.place == "loss":
             yield (
                 f"divergence.kind = 'k1' in the loss against the {self.against} policy: its mean gradient on-policy is"
@@ -180,7 +180,7 @@ class K2(Penalty):
 
 @final
 class K3(Penalty):
-    """`D = exp(x) - x - 1` with `x = lp_ref - lp`; beyond `x = 80` it goes on as a straight line, with the slope that
+    """`D = exp(x) - x - 1` with `x = lp_ref - lp`; beyond `x = 80` it continues as a straight line, with the slope that
     it has there.
 
     Computed by `expm1`, so that a drift of 1e-4 is not lost to rounding in fp32. Never negative, unbiased in value for
@@ -213,7 +213,7 @@ class K3(Penalty):
 
 
 _NEAR = 1.0
-"""Below it `exp(x) - 1 - x` is computed as it stands; above, `1 - (x + 1) exp(-x)` cancels nothing, and `r exp(x)` is
+"""Below it `exp(x) - 1 - x` is computed as it is; above, `1 - (x + 1) exp(-x)` cancels nothing, and `r exp(x)` is
 one exponential that cannot overflow.
 """
 
@@ -247,7 +247,7 @@ class K3Unbiased(Penalty):
     ) -> Float[Tensor, "B T"]:
         gap = reference_log_prob - decisions.log_prob.detach()
         still = decisions.detached()
-        # Clamped from above only: an underflowing ratio is 0, while a lower bound would multiply `exp(x)`.
+        # Only the upper side is clamped: an underflowing ratio is 0, while a lower bound would multiply `exp(x)`.
         log_ratio = torch.minimum(still.log_ratio.clamp(max=LOG_LIMIT), still.log_prob - still.acted.old_log_prob)
         ratio = log_ratio.exp()
         near = ratio * (gap.clamp(max=_NEAR).expm1() - gap)

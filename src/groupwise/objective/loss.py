@@ -278,7 +278,8 @@ def _decisions(objective: Objective, scored: Scored, plan: Plan) -> Decisions:
         },
         draw=plan.draw,
         member_advantage=plan.advantage if plan.advantage.shape[1] == 1 else None,
-        # Scopes below `batch` run once a micro-batch, and processes may have different numbers of them: no reduction.
+        # Scopes below `batch` run once per micro-batch, and processes may have different numbers of these: nothing is
+        # reduced.
         reduce=plan.reduce if objective.scope == "batch" else _no_sum,
     )
 
@@ -368,8 +369,8 @@ def _reached(
     decisions: Decisions,
     log_level: Float[Tensor, "B T"],
 ) -> Bool[Tensor, "B T"]:
-    """Returns the decisions that get a gradient from the policy term: what a term does not give to its own decision
-    flows back as its ratio was made.
+    """Returns the decisions that get a gradient from the policy term. Gradient that a term does not give to its own
+    decision reaches others through their shared ratio.
 
     Args:
         alive, direct: the fields of the region's `Surrogate`.
@@ -378,7 +379,7 @@ def _reached(
         log_level: `log rho`, without gradient.
     """
     if objective.trust.whole_member:
-        # One surrogate a member, made of the decisions that are alive in it.
+        # There is one surrogate per member, computed from the decisions that are alive in it.
         return logical_and(alive, whole_member(counted, decisions))
     terms = logical_and(alive, counted)
     level_is_constant = objective.compat is None and objective.ratio.constant_level

@@ -111,7 +111,7 @@ _SMALLEST = 1e-10
 class Velocity(NoisedCopies):
     """`lp = -w(t, l)` with `l = mean (v(x_t, t) - target)^2`, the loss of pre-training on a noised copy of the sample.
 
-    A decision is one copy. Its `lp` stands where a log-prob stands: ratio, trust region, credit and aggregation act on
+    A decision is one copy. Its `lp` takes the place of a log-prob: ratio, trust region, credit and aggregation act on
     it as on any other. At ratio one the gradient is that of `-A w(t, l)`: the pre-training loss, weighted by the
     advantage.
 
@@ -148,7 +148,7 @@ class Velocity(NoisedCopies):
 
 
 _ERRORS = frozenset({"positive_error", "negative_error"})
-"""The fields that nothing but a matching gives."""
+"""The fields that only a matching slot produces."""
 
 
 @final

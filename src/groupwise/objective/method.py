@@ -75,7 +75,7 @@ class MethodFile(Config):
 
     @classmethod
     def instead_of_unknown(cls, key: str, place: str, table: Mapping[str, Any]) -> str:
-        """Names the place of a slot that stands where it stands in an experiment, which has no table for slots."""
+        """Names the place of a slot at the top of an experiment, which has no table for slots."""
         is_slot = isinstance(table.get(key), Mapping) and not difflib.get_close_matches(key, cls.model_fields)
         return f"a slot stands below objective; write objective.{key}" if is_slot else ""
 
@@ -144,7 +144,9 @@ def _installed(name: str) -> tuple[Mapping[str, Any] | Path, Path]:
 # Errors about a key that a user's method states: they name its file, and the key in it.
 
 Layer = tuple[Path | None, Mapping[str, Any]]
-"""A table with slots at its top, and the file of the method that states it; None where no method of a user's does."""
+"""A table with slots at its top, and the file of the user's method that states it; None where it comes from no such
+file.
+"""
 
 _KEY = re.compile(r"\b[a-z_]+(?:\.\w+)+(?= = )")
 

@@ -13,7 +13,7 @@ from groupwise.config import Config
 from groupwise.objective.slot import MatchingSlot
 
 _EDGE = 1e-6
-"""The distance of the quantiles of a normal distribution from 0 and 1, where they are infinite."""
+"""The distance that quantiles of a normal distribution keep from 0 and 1, where they are infinite."""
 
 
 @final
@@ -32,9 +32,9 @@ class NoiseTimes(Config):
     num: int = Field(default=6, ge=1, le=1024)
     """Noised copies of each sample."""
     low: float = Field(default=0.0, ge=0, lt=1)
-    """The least noise, as a share of the schedule; 0 is the sample itself."""
+    """The least noise, as a share of the schedule; 0 means the sample itself."""
     high: float = Field(default=1.0, gt=0, le=1)
-    """The most noise; 1 is noise alone."""
+    """The most noise; 1 means noise alone."""
     shift: float = Field(default=1.0, gt=0, le=100)
     """`t -> s t / (1 + (s - 1) t)` moves times towards noise where `s` is above 1; a schedule has its own shift."""
 

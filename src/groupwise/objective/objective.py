@@ -163,8 +163,8 @@ def _pieces(objective: Objective) -> dict[str, Slot]:
 
 
 def _sentences(place: str, piece: Slot, method: str, objective: Objective) -> list[str]:
-    """Returns the sentences that a piece yields; where a user's class fails or returns something else, one that says
-    so.
+    """Returns the sentences that a piece yields. If a user's class fails or returns something else, the only sentence
+    reports that.
     """
     try:
         sentences: Any = getattr(piece, method)(objective)
@@ -183,7 +183,7 @@ _LOSS_SLOTS = ("matching", "smoothing", "ratio", "trust", "correction", "diverge
 
 
 class Slots(Config):
-    """The slots of an objective, which stand at the top of an experiment."""
+    """The slots of an objective, which are at the top of an experiment."""
 
     advantage: Advantage = ZScore()
     admission: Admission = Everything()
@@ -533,7 +533,7 @@ class Objective(Slots):
 
         Raises:
             ValueError: a field is missing or of another shape, a log-prob is not finite at a valid decision, one that
-                is not a density's lies above zero, or a part was given of what the objective's scope needs whole.
+                is not a density's is above zero, or a part was given of what the objective's scope needs whole.
         """
         scored = self._checked(scored, plan)
         if plan.sliced and self.scope != "decision":

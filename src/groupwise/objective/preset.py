@@ -52,7 +52,7 @@ def method_names() -> tuple[str, ...]:
 
 @cache
 def overlay_names() -> tuple[str, ...]:
-    """Returns the names of all overlays, written behind a preset's with `+`.
+    """Returns the names of all overlays, written after a preset's name with `+`.
 
     Example:
         >>> overlay_names()
@@ -62,7 +62,7 @@ def overlay_names() -> tuple[str, ...]:
 
 
 def _unknown(kind: str, name: str, allowed: tuple[str, ...]) -> Problem:
-    """Returns the problem of an unknown name, with the names nearest to it; case and hyphens make no difference."""
+    """Returns the problem of an unknown name, with the most similar names; case and hyphens are ignored."""
     near = difflib.get_close_matches(str(name).lower().replace("-", "_"), allowed, n=3, cutoff=0.6)
     return Problem("method", f"no {kind} is called {name!r}", allowed, " or ".join(near) or None)
 
@@ -108,7 +108,7 @@ def read_overlay(name: str) -> Method:
 
 
 def equation_of(name: str) -> str:
-    """Returns the equation of a preset with its overlays: the weight of an overlay stands before the term it
+    """Returns the equation of a preset with its overlays: the weight of an overlay is before the term it
     multiplies.
 
     Args:
@@ -236,7 +236,7 @@ def lineage(
 
 
 def _check_slots(file: MethodFile, path: Path) -> None:
-    """Refuses keys of a method that are no slots of an objective: merged into an experiment they would be its own."""
+    """Refuses keys of a method that are not slots of an objective: merged into an experiment they would be its own."""
     from groupwise.objective.objective import Objective
 
     slots = tuple(name for name in Objective.model_fields if name != "name")

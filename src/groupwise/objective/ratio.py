@@ -46,7 +46,7 @@ class Ema(SmoothingSlot):
     scope: ClassVar[str] = "member"
     kind: Literal["ema"] = "ema"
     beta: float = Field(default=0.9, gt=0, le=1)
-    """Weight of the current ratio; 1 is no smoothing."""
+    """Weight of the current ratio; 1 means no smoothing."""
     init: Literal["first", "one"] = "first"
     """The average before the first decision: the first decision's own ratio, or 1."""
     detach: bool = False
@@ -67,9 +67,8 @@ class Ema(SmoothingSlot):
 
     def reach(self, terms: Bool[Tensor, "B T"], decisions: Decisions) -> Bool[Tensor, "B T"]:
         """Returns the decisions that the gradient of these terms reaches: their own, and without `detach` all before
-        them in their member.
-
-        The backward pass's own recursion, on ones: what is too far back for its numbers is out of reach here as well.
+        them in their member. It is computed by the backward pass's own recursion, applied to ones: decisions too far
+        back for its floating-point numbers are not reached here either.
         """
         if self.detach or self.beta == 1.0 or terms.shape[1] == 0:
             return terms
@@ -89,7 +88,9 @@ class Ema(SmoothingSlot):
 def _packed(
     smooth: Callable[[Tensor], Tensor], values: Float[Tensor, "B T"], decisions: Decisions
 ) -> Float[Tensor, "B T"]:
-    """Returns `smooth` along the valid decisions alone, whose values are moved together for it and back."""
+    """Applies `smooth` to the valid decisions only: their values are packed together for the call and put back
+    afterwards.
+    """
     if decisions.acted.packed:
         return smooth(values)
     members, width = values.shape
@@ -100,7 +101,7 @@ def _packed(
 
 
 class _Smooth(torch.autograd.Function):
-    """`log r` to `log r'`. The backward pass is the same recursion, run from the last decision to the first."""
+    """Smooths `log r` to `log r'`. The backward pass is the same recursion, run from the last decision to the first."""
 
     @staticmethod
     def forward(ctx: Any, log_ratio: Float[Tensor, "B T"], beta: float, starts_at_first: bool) -> Float[Tensor, "B T"]:
@@ -141,7 +142,7 @@ def scan(
         values: `x [B, T]`.
         beta: weight of the current entry.
         start: `y_0 [B, 1]`.
-        backwards: `y_t = beta x_t + (1 - beta) y_{t+1}` instead, from behind the last entry.
+        backwards: `y_t = beta x_t + (1 - beta) y_{t+1}` instead, starting after the last entry.
     """
     members, width = values.shape
     size = max(1, math.isqrt(width - 1) + 1)

@@ -49,11 +49,13 @@ class Slot(Config):
     reads: ClassVar[frozenset[str]] = frozenset()
     """The optional fields of `Rollouts` and `Scored` that the piece reads."""
     uses: ClassVar[frozenset[str]] = frozenset()
-    """The optional fields that the piece reads where they were recorded, and does without otherwise."""
+    """Optional fields that the piece reads if they were recorded, and does without if not."""
     discrete_only: ClassVar[str | None] = None
-    """Advice for densities, where the piece needs probabilities of discrete decisions; `None` where it does not."""
+    """For a piece that needs probabilities of discrete decisions: advice for users whose log-probs are densities.
+    `None` for other pieces.
+    """
     neutral: ClassVar[bool] = False
-    """True of the kind that leaves everything as it is (`identity`, `none`)."""
+    """True for the kind that changes nothing (`identity`, `none`)."""
 
     def refuses(self, objective: Objective) -> Iterator[str]:
         """Yields the reasons why the piece does not go with the other pieces, in sentences.
@@ -163,7 +165,7 @@ class RatioSlot(LogRatioSlot):
     averages: ClassVar[bool] = False
     """True where the level is a mean over the member."""
     plain: ClassVar[bool] = False
-    """True of the ratio of each decision by itself, as it is."""
+    """True for the ratio of each single decision, unchanged."""
     ignores_smoothing: ClassVar[bool] = False
     """True where the level is not computed from log-ratios."""
 
@@ -227,7 +229,9 @@ class CreditSlot(Slot):
     renormalised.
     """
     normalised: ClassVar[bool] = True
-    """True where the weights have mean one over each member; a chain with a link that says False is left as it is."""
+    """True where the weights have mean one over each member; a chain with a link that sets it to False is not
+    normalised.
+    """
 
     @abstractmethod
     def __call__(self, decisions: Decisions) -> Float[Tensor, "B T"]:
@@ -299,14 +303,14 @@ class MatchingSlot(Slot):
     pulls: ClassVar[bool] = False
     """True where members of advantage 0 have a gradient, once the policy has moved from the one that sampled."""
     has_surrogate: ClassVar[bool] = False
-    """True where `surrogate` stands in place of ratio and trust region."""
+    """True where `surrogate` replaces ratio and trust region."""
 
     @abstractmethod
     def __call__(self, deviation: Deviation) -> Mapping[str, Float[Tensor, " N"]]:
         """Returns the scored fields of `N` noised copies by name: `log_prob`, and those that the piece `reads`.
 
         Args:
-            deviation: of the predictions from their targets.
+            deviation: the deviation of the predictions from their targets.
         """
 
     def surrogate(self, decisions: Decisions) -> Surrogate:

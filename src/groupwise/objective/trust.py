@@ -168,7 +168,7 @@ class Unbounded(TrustSlot):
         return self.form == "log_prob"
 
     def refuses(self, objective: Objective) -> Iterator[str]:
-        """Yields what is ineffective beside a region that ignores the ratio."""
+        """Yields what is ineffective with a region that ignores the ratio."""
         if self.form == "ratio":
             return
         smoothing, ratio = objective.smoothing, objective.ratio
@@ -284,7 +284,7 @@ class Aspo(TrustSlot):
 @final
 class ClipCov(TrustSlot):
     """`S` of `clip`, set to 0 at `max(1, floor(share N))` decisions drawn among those whose covariance of log-prob and
-    advantage lies in `(lower, upper)`.
+    advantage is in `(lower, upper)`.
 
     `N` counts the valid decisions of the whole update on all processes. Every eligible decision gets a random number
     keyed by its member's id, its place and the step; the smallest are drawn, so draws do not change with sharding.
@@ -335,7 +335,7 @@ class Dppo(TrustSlot):
 
     The region is anchored to what really sampled: `mu` is `behaviour_log_prob` where given, else `old_log_prob`. It
     weighs each decision by itself, so it takes token ratios, no smoothing and no behaviour correction. "Any other"
-    decision exists where decisions are discrete: a density is no probability, and may be above one, where `D` is not
+    decision exists where decisions are discrete: a density is not a probability, and may be above one, where `D` is not
     defined.
 
     Example:

@@ -202,7 +202,7 @@ class Reward(Config):
 
 @final
 class RewardError(ValueError):
-    """A reward that raised, returned something that is no reward, or lacks what it needs.
+    """A reward that raised, returned something that is not a reward, or lacks what it needs.
 
     Args:
         message: the whole sentence, already naming reward, value and what is allowed.

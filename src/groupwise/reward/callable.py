@@ -49,7 +49,8 @@ class CallableReward(Reward):
     """
 
     bounds: tuple[float, float] = (0.0, 1.0)
-    """The lowest and the highest value it can give, at which `groups/all_wrong` and `groups/all_right` count a group.
+    """The lowest and the highest value it can give. `groups/all_wrong` and `groups/all_right` count groups at these
+    values.
     """
 
     calls_function: ClassVar[bool] = True
@@ -144,7 +145,7 @@ class _EachMember:
 
 
 def example(completions: Sequence[Text], word: str = "because", **columns: Sequence[Any]) -> list[float]:
-    """Returns 1 where a word occurs and 0 where it does not: the shortest example of a reward.
+    """Returns 1 if a word occurs and 0 if not: the shortest example of a reward.
 
     Args:
         word: text whose occurrence is rewarded.

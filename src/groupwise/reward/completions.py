@@ -68,7 +68,7 @@ def content_text(content: Any) -> str:
     are read.
 
     Args:
-        content: what stands under `content` in a message.
+        content: what is under `content` in a message.
 
     Example:
         >>> content_text([{"type": "image"}, {"type": "text", "text": "a cat"}])
@@ -82,7 +82,7 @@ def content_text(content: Any) -> str:
 
 
 def excerpt(text: str, length: int = 60) -> str:
-    """Returns the beginning of a text on one line, for messages.
+    """Returns the beginning of a text on one line, for error messages.
 
     Args:
         length: number of characters after which the text is cut.
@@ -115,7 +115,7 @@ class ParsedText(str):
 
     Args:
         text: the completion.
-        message: of the assistant, `reasoning_content` apart from `content`.
+        message: the message of the assistant, `reasoning_content` apart from `content`.
 
     Example:
         >>> parsed = ParsedText("<think>so</think>4", {"role": "assistant", "reasoning_content": "so", "content": "4"})
@@ -126,7 +126,7 @@ class ParsedText(str):
     message: Message
 
     def __new__(cls, text: str, message: Message | None = None) -> ParsedText:
-        """Makes the text; copying gives the message afterwards."""
+        """Creates the text; a copy gets the message afterwards."""
         made = super().__new__(cls, text)
         made.message = message or {}
         return made
@@ -205,7 +205,7 @@ def shape_advice(error: str, completions: Sequence[Any]) -> str:
 
     Args:
         error: the type and the text of the exception.
-        completions: as the reward was given them.
+        completions: the completions as the reward was given them.
 
     Example:
         >>> shape_advice("TypeError: string indices must be integers, not 'str'", ["4"])
@@ -222,17 +222,17 @@ def shape_advice(error: str, completions: Sequence[Any]) -> str:
     )
 
 
-# The doctor asks whether another member wrote the same, and how much of a completion repeats itself.
+# Measures for the doctor: whether another member wrote the same text, and how much of a completion repeats itself.
 
 
 @final
 @dataclass(frozen=True)
 class Content:
-    """A completion in short.
+    """A summary of a completion.
 
     Args:
         digest: equal for equal completions.
-        repetition: share of its phrases of three words that stand in it before; `None` where it has fewer than two
+        repetition: share of its phrases of three words that are in it before; `None` where it has fewer than two
             such phrases, and of images.
     """
 
@@ -259,7 +259,7 @@ class Content:
 
 
 def repetition(words: Sequence[str]) -> float | None:
-    """Returns the share of phrases of three words that stand in the text before; `None` of fewer than two phrases.
+    """Returns the share of phrases of three words that are in the text before; `None` of fewer than two phrases.
 
     Args:
         words: of a text.

@@ -41,4 +41,4 @@ REWARDS = OpenKinds("groupwise.reward_kinds", config_of)
 """The entry points: `kind = "package.module:Class"`, a subclass of `Reward`."""
 
 RewardConfig = Annotated[Reward, REWARDS]
-"""The configuration of any reward, told apart by `kind`."""
+"""The configuration of any reward, distinguished by `kind`."""

@@ -41,7 +41,7 @@ def as_array(image: Any) -> np.ndarray:
     """Returns an image as `uint8 [H, W, 3]`; a grey image is repeated over the channels.
 
     Raises:
-        RewardError: it is no image of the agreed form; says what it is.
+        RewardError: it is not an image of the agreed form; says what it is.
 
     Example:
         >>> import numpy

@@ -166,10 +166,10 @@ def natural(path: Path) -> tuple[tuple[int, int | str], ...]:
     return tuple((0, int(part)) if part.isdecimal() else (1, part) for part in re.split(r"(\d+)", path.name) if part)
 
 
-# The run folders that a person means by a path.
+# Finds the run folders that a path stands for.
 
 DEPTH = 3
-"""The number of folder levels that are searched for runs: those of a comparison lie two levels down."""
+"""The number of folder levels that are searched for runs. The runs of a comparison are two levels down."""
 
 
 def is_run(folder: Path) -> bool:
@@ -232,7 +232,7 @@ def _below(folders: Sequence[Path], depth: int, warm_ups: bool) -> list[Path]:
             )
             order = _order(folder)
             children.sort(key=lambda child: order.get(child.name, len(order)))
-            # Beside a comparison's variants lie the warm-ups that they share, which are no results.
+            # A comparison's folder also holds the warm-ups that its variants share, which are not results.
             shared = not warm_ups and (folder / "comparison.json").is_file()
             results = [
                 child for child in children if child.name in order or not (shared and child.name.startswith("warm-up-"))
@@ -260,7 +260,7 @@ FIRST_READ = (0, 2)
 
 
 def written_by(folder: RunFolder) -> str | None:
-    """Returns the version that started the run last, and `None` where the folder does not say it."""
+    """Returns the version that started the run last, and `None` where the folder does not state it."""
     try:
         starts = read_json(folder.environment).get("starts")
     except ConfigError:
@@ -333,7 +333,7 @@ class Lines:
 def read_lines(path: Path) -> Lines:
     """Reads every whole object of a file, and describes the unreadable lines in sentences; never raises.
 
-    A last line without a line feed that is no whole object is being written now, or was cut in half by a crash.
+    A last line without a line feed that is not a whole object is being written now, or was cut in half by a crash.
 
     Args:
         path: the file; an absent file has no objects.
@@ -404,14 +404,14 @@ def parse(content: bytes) -> Any:
         content: UTF-8; bytes that are not valid UTF-8 are replaced.
 
     Raises:
-        ValueError: the content is no JSON.
+        ValueError: the content is not JSON.
         RecursionError: the content is nested too deep.
 
     Example:
         >>> parse(b"[NaN, 1e999, 12, 1" + b"0" * 400 + b"]")
         [None, None, 12, None]
     """
-    # Five times as fast as the decoder below, and of one opinion with it where it parses and no number is too large.
+    # This is five times as fast as the decoder below, and agrees with it where it parses and no number is too large.
     shape = content.translate(_SHAPE, _SIGNS)
     if _LONG not in shape and _GREAT not in shape:
         with contextlib.suppress(ValueError):

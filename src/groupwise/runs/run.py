@@ -107,7 +107,8 @@ class EvaluatedOn:
 
     @staticmethod
     def together(parts: Iterable[EvaluatedOn]) -> EvaluatedOn:
-        """Returns the counts of one run where all runs call their prompts the same; otherwise no counts.
+        """Returns the counts of one of the runs if all runs describe their prompts in the same words; otherwise no
+        counts.
 
         Args:
             parts: the counts of each run.
@@ -248,7 +249,7 @@ class Run:
 
     @cached_property
     def controls(self) -> dict[str, Mapping[str, Any]]:
-        """Name of a control that was trained beside the run -> the control's `summary.json`, in the order of the
+        """Name of a control that was trained alongside the run -> the control's `summary.json`, in the order of the
         configuration; damaged files are left out.
         """
         configured = self.config.get("controls")
@@ -345,7 +346,7 @@ def read_run(path: Path) -> Run:
 
 
 def is_number(value: object) -> TypeGuard[int | float]:
-    """Returns whether a value of a row can be drawn: a finite number that is no truth value.
+    """Returns whether a value of a row can be drawn: a finite number that is not a truth value.
 
     Example:
         >>> [is_number(value) for value in (1, 0.5, float("inf"), True, None, "1", 10**400)]
@@ -360,8 +361,8 @@ def is_number(value: object) -> TypeGuard[int | float]:
 
 
 def _by_step(rows: Sequence[Mapping[str, Any]], remarks: list[str]) -> list[Mapping[str, Any]]:
-    """Merges the rows of one step and stage, in order. A stage that ends early, or whose evaluation differs from the
-    one before, has a second row at its step; of a repeated step the later values count.
+    """Merges the rows of one step and stage, in order. A stage that ends early, or whose last evaluation differs from
+    the one before, writes a second row for its step. If a step was repeated, its later values count.
     """
     row_at: dict[tuple[int, str], Mapping[str, Any]] = {}
     missing = 0
@@ -432,7 +433,7 @@ def score(record: Mapping[str, Any], name: str, weights: Mapping[str, float]) ->
     if name == "length":
         return record.get("num_tokens")
     if name == "reward":
-        # Beside rewards a record may hold judges and measures. Only the domain can tell them apart, so that its sum
+        # A record may hold judges and measures in addition to rewards. Only the domain can distinguish them, so its sum
         # takes precedence where the record has one.
         if "reward" in record:
             return record["reward"]
@@ -444,7 +445,7 @@ def split_metric(metric: str, records: Iterable[Mapping[str, Any]]) -> tuple[str
     """Returns the mode and the name of a metric of an evaluation: `SET/MODE/NAME`, or `MODE/NAME` without a set's name.
 
     Args:
-        records: of the evaluation; their modes tell where the name begins, which may have a `/` too.
+        records: the records of the evaluation; their modes tell where the name begins, which may have a `/` too.
 
     Example:
         >>> split_metric("hard/greedy/correct", [{"mode": "hard/greedy"}]), split_metric("greedy/a/b", [{}])
@@ -468,7 +469,7 @@ def reward_weights(config: Mapping[str, Any]) -> dict[str, float]:
     """
     domain = config.get("domain", {})
     rewards = domain.get("rewards")
-    # A domain of another package may use these keys for something else.
+    # Another package's domain may use these keys for something else.
     tables = {**(rewards if isinstance(rewards, Mapping) else {}), "environment": domain.get("environment")}
     return {
         name: 0.0 if reward.get("role") == "judge" else float(reward.get("weight", 1.0))

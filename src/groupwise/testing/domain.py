@@ -196,8 +196,8 @@ def _keys(trial: _Trial) -> Iterator[str]:
 
 
 def _all_same(samples: Samples, group_size: int) -> bool:
-    """Returns whether the members of the first group are all equal: in their log-probs or, where the policy is uniform
-    and gives one to all, in what else is recorded of them.
+    """Returns whether the members of the first group are all equal in their log-probs. If the policy is uniform, which
+    gives one log-prob to all, the other recorded fields are compared.
     """
     log_probs = torch.where(samples.mask, samples.old_log_prob, 0.0)
     compared = [log_probs]
@@ -269,7 +269,7 @@ def _learner(trial: _Trial) -> Iterator[str]:
 
 
 def _take_step(trial: _Trial) -> None:
-    """Takes one step of rate .1, which changes every score."""
+    """Takes one optimiser step with a rate of .1, which changes every score."""
     trial.domain.learner.zero_gradients()
     _backward(trial)
     trial.domain.learner.step(_LARGE)
@@ -315,7 +315,6 @@ def _backward(trial: _Trial, rows: Tensor | None = None) -> None:
 
 
 def _forget(weights: Mapping[str, Tensor]) -> None:
-    """Removes the gradients."""
     for weight in weights.values():
         weight.grad = None
 

@@ -28,7 +28,7 @@ SCORED = (
     *("log_prob", "entropy", "exact_divergence", "score_norm", "mean_shift"),
     *("old_divergence", "positive_error", "negative_error"),
 )
-"""The fields of `Scored` that a world has as leaves."""
+"""The fields of `Scored` that are leaves of the graph in a world."""
 
 
 @final
@@ -118,11 +118,11 @@ class World:
         return past
 
     def with_map(self, values: Tensor) -> World:
-        """Returns the same batch with a reward of every decision, `[B, T]`, beside the others."""
+        """Returns the same batch with a reward of every decision, `[B, T]`, in addition to the others."""
         return replace(self, wide={**self.wide, "map": values})
 
     def scored(self, gradient: bool = True) -> Scored:
-        """Returns the scores as leaves."""
+        """Returns the scores as leaves of the graph."""
         leaves = {name: self.wide[name].clone().requires_grad_(gradient) for name in SCORED if name in self.wide}
         return Scored(**leaves, auxiliary={"supervised": self.tall["supervised"].clone().requires_grad_(gradient)})
 
@@ -186,18 +186,20 @@ def world(seed: int = 0, spread: float = 0.5, width: int = 5) -> World:
 
 
 def extremes() -> list[World]:
-    """Returns batches whose log-ratios go up to 20 nats in fp32, 80 in fp64, and 700 in fp32, as those of a policy that
-    has moved far from its samples.
+    """Returns batches with log-ratios up to 20 nats in fp32, 80 in fp64, and 700 in fp32, as of a policy that has moved
+    far from its samples.
     """
     return [world(1, spread=20.0).to(torch.float32), world(2, spread=80.0), world(3, spread=700.0).to(torch.float32)]
 
 
 def smallest() -> list[World]:
-    """Returns a batch without members, as on a process that sampled nothing, and one of a member alone in its group."""
+    """Returns a batch without members, as on a process that sampled nothing, and one with a member alone in its
+    group.
+    """
     return [world().members(torch.arange(count)) for count in (0, 1)]
 
 
-# The laws.
+# The laws, each a function that yields a sentence for every violation.
 
 Gradients = dict[str, Tensor]
 _WIDTH = 1e-6

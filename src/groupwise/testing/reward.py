@@ -257,7 +257,7 @@ class _NotScored(Exception):
 
 
 def _limited(reward: Any, seconds: float) -> Any:
-    """Returns the same reward with a limit of seconds and with errors that raise."""
+    """Returns the same reward with a time limit, and with errors that are raised."""
     if isinstance(reward, Reward):
         limit = min(seconds, reward.timeout_seconds or seconds)
         return reward.model_copy(update={"timeout_seconds": limit, "on_error": "raise"})
@@ -334,7 +334,9 @@ def _columns(trial: _Trial) -> Iterator[str]:
 
 
 def _hostile(trial: _Trial, hostile: Mapping[str, str], singly: bool, report: Callable[[str], None]) -> Iterator[str]:
-    """Yields broken laws of hostile texts: they are scored, and ordinary members beside them keep their values."""
+    """Yields broken laws of hostile texts: they are scored, and ordinary members in the same batch keep their
+    values.
+    """
     shapes = {type(completion) for completion in trial.batch.completions}
     if not shapes <= {str, list}:
         return
@@ -373,8 +375,8 @@ def _hostile(trial: _Trial, hostile: Mapping[str, str], singly: bool, report: Ca
 
 
 def _in_time(work: Callable[[Callable[[str], None]], list[str]], seconds: float) -> list[str]:
-    """Runs the work in a separate process, which is killed where the work does not end: a thread inside a regular
-    expression cannot be stopped. Where processes cannot be forked, the work runs in this one.
+    """Runs the work in a separate process, which is killed if the work does not end, because a thread inside a regular
+    expression cannot be stopped. Without fork, the work runs in this process.
     """
     torch = sys.modules.get("torch")
     if "fork" not in multiprocessing.get_all_start_methods() or (torch is not None and torch.cuda.is_initialized()):

@@ -1,4 +1,4 @@
-"""The laws of a slot, which hold for a piece of the objective beside any pieces in the other slots."""
+"""The laws of a slot, which hold for a piece of the objective in combination with any pieces in the other slots."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def check_slot(piece: Slot) -> None:
 
     Raises:
         BrokenLaws: at least one law does not hold; the message lists all of them.
-        ValueError: the object is no slot, or an objective refuses it beside the plainest other pieces.
+        ValueError: the object is not a slot, or an objective refuses it together with the plainest other pieces.
 
     Example:
         >>> from groupwise.objective.trust import Clip
@@ -152,7 +152,7 @@ def _failures(objective: Objective) -> list[str]:
 
 
 def _violations(attempt: Callable[[Any, Objective], Iterator[str]], piece: Slot, objective: Objective) -> list[str]:
-    """Returns the sentences of one law that the piece breaks; an exception of the law is such a sentence too."""
+    """Returns the sentences of one law that the piece breaks. An exception from the law counts as such a sentence."""
     try:
         return list(attempt(piece, objective))
     # User code may raise anything.
@@ -161,7 +161,7 @@ def _violations(attempt: Callable[[Any, Objective], Iterator[str]], piece: Slot,
 
 
 def _reason(error: Exception) -> str:
-    """Returns the first line of an error's message, with the error's type unless the sentence is ours."""
+    """Returns the first line of an error's message; any other error than a failed assertion has its type in front."""
     first_line = str(error).splitlines()[0] if str(error) else "no message"
     if isinstance(error, PieceError):
         return first_line.removeprefix(f"path = {str(object_path(_PIECE))!r}: ")

@@ -94,7 +94,7 @@ class ConsoleTracker:
             )
 
     def members(self, step: int, place: str, records: Sequence[Mapping[str, Any]], pictures: Mapping[str, Any]) -> None:
-        """Members are in `rollouts/`; a terminal shows none."""
+        """Shows nothing: the members are in `rollouts/`."""
 
     def alarm(self, rule: str) -> None:
         """Shows the cause of what is wrong now, below the bar or at the end of a line."""
@@ -125,7 +125,7 @@ class ConsoleTracker:
 
 
 def _short(value: float) -> str:
-    """Formats a number to three decimals, or a small one, a squared error for example, to three digits.
+    """Formats a number with three decimals, or a small one, such as a squared error, with three digits.
 
     Example:
         >>> _short(27.84731), _short(0.5), _short(-0.0014166)
@@ -135,8 +135,8 @@ def _short(value: float) -> str:
 
 
 class _Screen(Console):
-    """A console whose reader may end before the program, as `| head` does, or `| tee` after Ctrl-C. Rich would end the
-    program there.
+    """A console whose reader may end before the program, as `| head` does, or `| tee` after Ctrl-C. By default Rich
+    would end the program there.
     """
 
     def on_broken_pipe(self) -> None:

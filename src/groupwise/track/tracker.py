@@ -1,5 +1,5 @@
 """The interface of everything that follows a run; a tracker that fails is reported once and dropped,
-and training goes on.
+and training continues.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ log = logging.getLogger("groupwise")
 
 
 class Tracker(Protocol):
-    """Receives what a run says about itself."""
+    """Receives what a run reports about itself."""
 
     def metrics(self, step: int, values: Mapping[str, float]) -> None:
         """Writes the numbers of one step, by metric name."""
@@ -218,7 +218,7 @@ def depends_on_machine(name: str) -> bool:
     """Returns whether a metric is a time or an amount of memory: all that may differ when a run is repeated.
 
     Args:
-        name: of a metric.
+        name: the name of a metric.
 
     Example:
         >>> [
@@ -230,14 +230,14 @@ def depends_on_machine(name: str) -> bool:
     return name.startswith(("seconds/", "memory/")) or name == "step_time" or name.endswith("/seconds")
 
 
-# Numbers that stand beside each other, written with as many decimals as tell them apart.
+# Numbers that stand beside each other, written with as many decimals as distinguish them.
 
 
 def same_decimals(values: Sequence[float | None]) -> list[str]:
     """Writes all values with the same decimals: three digits of the largest, or two digits of the difference between
     the largest and the smallest where those need more.
 
-    27.80 and 27.91 dB are not "27.8 and 27.9", and 27.8026 says nothing more.
+    27.80 and 27.91 dB are not "27.8 and 27.9", and 27.8026 adds nothing.
 
     Args:
         values: None, which becomes "-", where a number is missing.

@@ -15,7 +15,7 @@ from groupwise.track.config import TrackConfig, WandbConfig
 from groupwise.track.tracker import Tracker, Trackers, as_rgb, images, read_metrics, table
 
 _RUN_ID = "wandb-run-id"
-"""The file in the run folder that keeps the id, so that a resumed run goes on in the same run there."""
+"""The file in the run folder that holds W&B's id of the run, so that a resumed run continues there."""
 
 
 class WandbTracker:
@@ -29,7 +29,7 @@ class WandbTracker:
         config: project and mode.
         folder: the run folder; offline files go to `RUN/wandb`.
         resolved: the run's resolved configuration.
-        first_step: the first step this process will say anything of.
+        first_step: the first step this process will report.
 
     Raises:
         ConfigError: wandb is not installed, or cannot start.
@@ -81,14 +81,14 @@ class WandbTracker:
         self._log(step, logged)
 
     def note(self, text: str) -> None:
-        """Sentences are for the console."""
+        """Does nothing: sentences are for the console."""
 
     def alarm(self, rule: str) -> None:
-        """Findings are for the console and `groupwise doctor`."""
+        """Does nothing: findings are for the console and `groupwise doctor`."""
 
     def close(self) -> None:
-        """Ends the run there. Where W&B's process is gone, what it hooked into Python's imports goes too: it would fail
-        what is imported later.
+        """Ends the run at W&B. If W&B's process is gone, its hooks into Python's imports are removed too, because they
+        would make later imports fail.
         """
         try:
             self._run.finish()
@@ -172,10 +172,10 @@ class TensorboardTracker:
         self._writer.flush()
 
     def note(self, text: str) -> None:
-        """Sentences are for the console."""
+        """Does nothing: sentences are for the console."""
 
     def alarm(self, rule: str) -> None:
-        """Findings are for the console and `groupwise doctor`."""
+        """Does nothing: findings are for the console and `groupwise doctor`."""
 
     def close(self) -> None:
         """Closes the event file."""

@@ -33,7 +33,7 @@ class WeightAverage(Config):
     """The average `average <- d average + (1 - d) theta` after every update, with `d = min(decay, (1 + n) / (10 + n))`
     after `n` updates.
 
-    Training goes on with the weights themselves; evaluation, the best model and the final one take the average. The
+    Training continues with the weights themselves; evaluation, the best model and the final one take the average. The
     rising decay lets the average forget its first values. With an adapter only the adapter's weights are averaged.
 
     Args:
@@ -80,13 +80,13 @@ class TrainConfig(Config):
             fit, and halves when memory runs out all the same; on a CPU it needs `memory_limit_gib`.
         memory_limit_gib: for `auto`, the most memory that a process may take on its device; unset takes the free memory
             of the CUDA device.
-        demonstrations_per_step: supervised members beside each optimiser step, where the objective has a supervised
+        demonstrations_per_step: supervised members added to each optimiser step, where the objective has a supervised
             term.
         max_seconds: ends the stage after so much time, evaluations and checkpoints not counted. On Linux the time in
             which the run waits for a processor that other programs use is not counted either.
         max_grad_norm: the global gradient norm is clipped to this; unset does not clip.
         l2_to_reference: coefficient of `|theta - ref|^2 / 2` over all trained weights, a pull towards the reference
-            beside any divergence.
+            in addition to any divergence.
         weight_average: evaluates and saves a running average of the weights in place of the weights themselves; unset
             does not.
         autocast: `bfloat16` runs the model's matrix products in that type.

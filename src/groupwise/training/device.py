@@ -66,7 +66,7 @@ def exact_arithmetic(train: TrainConfig, device: torch.device) -> Iterator[None]
     if train.deterministic:
         # cuBLAS reads the variable when a process first uses it.
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
-        # An operation without a deterministic kernel gives a warning with its name; the run goes on.
+        # An operation without a deterministic kernel gives a warning with its name; the run continues.
         torch.use_deterministic_algorithms(True, warn_only=True)
         deterministic_settings.fill_uninitialized_memory = False
     try:

@@ -34,8 +34,8 @@ from groupwise.training.rendezvous import JOIN_PATIENCE, PATIENCE, Rendezvous, f
 
 _BUCKET_BYTES = 64 * 2**20
 _ALONE_BYTES = 2**20
-"""The size from which a gradient is summed where it lies: to copy it into a bucket and back would cost more CPU time
-than the exchange itself.
+"""Gradients of at least this size are summed in place: to copy such a gradient into a bucket and back would cost more
+CPU time than the exchange itself.
 """
 
 
@@ -69,7 +69,7 @@ class World:
 
     @property
     def joined(self) -> bool:
-        """True where a process group stands behind it, be it of this process alone: then weights can be spread."""
+        """True where it has a process group, even one of this process alone: then weights can be spread."""
         return self.size > 1 or (dist.is_available() and dist.is_initialized())
 
     def sum(self, tensor: Tensor) -> Tensor:
@@ -109,8 +109,8 @@ class World:
 
     @contextmanager
     def reporting_errors(self) -> Iterator[None]:
-        """Tells the other processes of an error that leaves the block, so that none of them waits for this one for
-        ever. Where another process has left before and the connection broke, the error says who, and why.
+        """Informs the other processes of an error that leaves the block, so that none of them waits for this one for
+        ever. Where another process has left before and the connection broke, the error names it and gives the reason.
 
         Raises:
             ProcessLeftError: another process has left the run.
@@ -146,7 +146,7 @@ class World:
         return range(start, start + base + (self.rank < extra))
 
     def sum_gradients(self, parameters: Sequence[torch.nn.Parameter]) -> None:
-        """Replaces every gradient by its sum over processes, in the order of the parameters: large ones where they lie,
+        """Replaces every gradient by its sum over processes, in the order of the parameters: large ones in place,
         small ones in buckets.
 
         A parameter without a gradient on this process counts as zero; one without a gradient anywhere keeps none.
@@ -195,12 +195,12 @@ class World:
 
 def check_group() -> None:
     """Refuses a process group that the program itself has joined, and that cannot serve a run: under another number
-    than the environment says, where every process would take itself for the first one, or without a backend for the
+    than the environment states, where every process would take itself for the first one, or without a backend for the
     CPU, on which counts are summed. Without a group, the environment itself is checked.
 
     Raises:
         ConfigError: rank or size differ, or the backend is NCCL alone.
-        ValueError: as of `groupwise.processes.check_launch`.
+        ValueError: as in `groupwise.processes.check_launch`.
     """
     if not (dist.is_available() and dist.is_initialized()):
         check_launch()
@@ -262,7 +262,7 @@ def connect(device: torch.device, *, alone: bool = False) -> World:
 
 
 def _shared_store() -> Store:
-    """Reaches the store through which the processes meet, which the first process or the launcher holds.
+    """Connects to the store through which the processes meet. The first process or the launcher holds the store.
 
     Raises:
         RuntimeError: it was not reached in time.

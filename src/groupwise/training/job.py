@@ -75,7 +75,7 @@ class Recipe:
         """Returns the stage with as many prompts a step as the training set has, where that has fewer.
 
         Args:
-            num_prompts: of the training set.
+            num_prompts: the number of prompts of the training set.
 
         Example:
             >>> Recipe("a", Objective.preset("grpo")).fitted(9).train.prompts_per_step
@@ -168,7 +168,7 @@ class Job:
             the same start for the same seconds, and the score of the first control is `baseline` in `summary.json`.
         minutes: the time of the clock that the whole run may take, its last evaluation included; unset bounds nothing.
         start: the folder of the run whose warm-up this run begins with; unset begins with the weights of the model.
-        remarks: sentences to say once at the start (doubtful but legal settings).
+        remarks: sentences to print once at the start (doubtful but legal settings).
         tries_domain: whether one small batch is sampled, scored, rewarded and checked before a new run begins
             (`groupwise.domain.returned`), as for a domain that somebody else wrote.
         sources: returns import path -> source text of the user's code, which every start of the run records.

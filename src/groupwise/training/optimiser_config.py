@@ -24,8 +24,8 @@ class Steps(Config):
         learning_rate: a number or a schedule over the steps of the stage.
         warm_up_steps: steps over which the rate rises from nearly nothing; 0 starts at the full rate. On a falling
             schedule the peak is not reached; the schedule `kind = "warm_up"` falls from its peak on.
-        moments: the optimiser's state at the start of a stage: `kept` goes on with the present one, `fresh` forgets it.
-            After a warm-up whose gradients were larger, kept moments slow a stage down until they have decayed, for
+        moments: the optimiser's state at the start of a stage: `kept` continues with the present one, `fresh` forgets
+            it. After a warm-up whose gradients were larger, kept moments slow a stage down until they have decayed, for
             some `1 / (1 - beta2)` steps.
     """
 
@@ -67,7 +67,7 @@ class OptimiserConfig(Steps):
 
     @property
     def source(self) -> None:
-        """None: the optimiser is the learner's own."""
+        """Returns None: the learner uses its own optimiser."""
         return None
 
 
@@ -80,7 +80,7 @@ class OptimiserFromPath(Steps):
     begins with an empty state.
 
     Args:
-        path: `package.module:Class`, a subclass of `torch.optim.Optimizer`; the module may lie in the working
+        path: `package.module:Class`, a subclass of `torch.optim.Optimizer`; the module may be in the working
             directory.
         arguments: further arguments of the class, by name, without `params` and `lr`.
 
@@ -116,4 +116,4 @@ class OptimiserFromPath(Steps):
 
 
 AnyOptimiser = Annotated[OptimiserConfig | OptimiserFromPath, Field(discriminator="kind")]
-"""The configuration of any optimiser, told apart by `kind`; AdamW where none is stated."""
+"""The configuration of any optimiser, distinguished by `kind`; AdamW where none is stated."""

@@ -1,13 +1,13 @@
 """The place where processes meet: each start of a run has keys of its own there, and before each exchange every process
-says that it has come.
+states that it has come.
 
 No signal and no exception interrupts a collective operation, so that a process begins one only when all have come. Who
-is missing is said after a minute; whoever has left the run by an error is waited for by nobody; and processes that came
-to different exchanges, as where code of a user sums on some of them alone, end with that sentence.
+is missing is reported after a minute; whoever has left the run by an error is waited for by nobody; and processes that
+came to different exchanges, as where code of a user sums on some of them alone, end with that sentence.
 
 `torchrun --max-restarts` gives restarted processes the store of the processes before them, with the addresses of dead
 ones in it (seen with torch 2.13: connections refused, or a wait without an end). The number of restarts that torchrun
-tells is no name for a start, since it differs between machines.
+tells is not a name for a start, since it differs between machines.
 """
 
 from __future__ import annotations
@@ -25,14 +25,18 @@ from torch.distributed.distributed_c10d import PrefixStore, Store
 from groupwise.processes import ProcessLeftError
 
 SECONDS: Final = 60.0
-"""The time that processes wait before they say for whom; they say so again after twice that time, and so on."""
+"""The time after which a process that waits reports for whom it waits. It reports again after twice that time, and so
+on.
+"""
 
 PATIENCE = timedelta(hours=24)
 """The time that a process waits for another, whose rewards may take long."""
 
 _LEFT = "left"
 _KEPT: list[Store] = []
-"""The stores of runs that this process has left. It may be the one that holds them, and others read there why."""
+"""The stores of runs that this process has left. This process may hold such a store, from which others read why it
+left.
+"""
 
 log = logging.getLogger("groupwise")
 
@@ -103,7 +107,7 @@ class Rendezvous:
             time.sleep(min(0.0002 + waited / 10, 0.1))
 
     def leave(self, reason: str) -> None:
-        """Tells the other processes that this one has left the run, so that none waits for it; the first one that
+        """Informs the other processes that this one has left the run, so that none waits for it; the first one that
         leaves is heard.
 
         Args:
@@ -126,7 +130,7 @@ class Rendezvous:
 
 
 JOIN_PATIENCE = timedelta(minutes=10)
-"""The time within which every process of a run has to come."""
+"""The time within which every process of a run has to arrive."""
 
 _SECONDS_BETWEEN_LOOKS = 0.02
 _SECONDS_BEFORE_ASKING_AGAIN = 5.0

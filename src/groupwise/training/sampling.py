@@ -94,7 +94,7 @@ class WorstFirst(Config):
     right half of the time.
 
     Args:
-        share: of the prompts.
+        share: the share of the prompts.
         memory: rewards remembered of each prompt.
 
     Example:

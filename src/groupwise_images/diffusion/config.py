@@ -38,7 +38,8 @@ class DataConfig(Config):
         num_train: prompts trained on; unset takes all that are not held out.
         num_held_out: prompts that are evaluated and never trained on; 0 evaluates the training prompts, from noise that
             training never sees.
-        seed: of the split. It is not the run's seed, so that runs with different seeds are judged on the same prompts.
+        seed: the seed of the split. It is not the run's seed, so that runs with different seeds are judged on the same
+            prompts.
     """
 
     source: SourceConfig
@@ -72,7 +73,7 @@ class EvaluationConfig(Config):
         sampler: without noise unless another is named.
         num_steps: transitions; unset takes the domain's.
         guidance: unset takes the domain's.
-        seed: of the noise. It is not the run's seed.
+        seed: the seed of the noise. It is not the run's seed.
         num_records: images written down one by one.
         num_columns: images a prompt in the picture; 0 makes no picture.
         num_rows: prompts in the picture.
@@ -100,8 +101,8 @@ class DiffusionConfig(DomainConfig):
         rewards: name -> reward. Those with `role = "judge"` are measured in evaluation only.
         sampler: how a transition draws its noise.
         num_steps: transitions from noise to an image.
-        spacing: of a flow's noise levels: `uniform` is `1, ..., 1/S, 0` before the scheduler's shift, `scheduler` its
-            own, which end at 0.001 and 0.
+        spacing: the spacing of a flow's noise levels: `uniform` is `1, ..., 1/S, 0` before the scheduler's shift,
+            `scheduler` its own, which end at 0.001 and 0.
         guidance: classifier-free guidance, in sampling and in training; 1 is without. May follow a schedule over the
             steps (`sampling_schedule`).
         sampling_schedule: a schedule over the steps for `guidance`; the value used is stored with the rollouts.

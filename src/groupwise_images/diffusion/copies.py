@@ -69,7 +69,7 @@ def predictions(denoiser: Denoiser, samples: Samples, condition: PromptCondition
 
     Args:
         samples: with what `noise_of` drew in their payload.
-        condition: of the samples' prompts.
+        condition: the condition of the samples' prompts.
         pairs: member and copy.
     """
     member, copy = pairs[:, 0], pairs[:, 1]
@@ -92,7 +92,7 @@ def copy_fields(
 
     Args:
         prediction: `[N, ...]`, with gradient where it has one.
-        payload: of the members; without `old_prediction` the policy that sampled is the live one.
+        payload: the payload of the members; without `old_prediction` the policy that sampled is the live one.
         pairs: member and copy.
     """
     member, copy = pairs[:, 0], pairs[:, 1]

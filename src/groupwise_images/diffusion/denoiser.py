@@ -72,8 +72,8 @@ class Denoiser(ABC):
 
     Args:
         module: what is trained.
-        scheduler: of diffusers; its noise levels are read.
-        spacing: of a flow's noise levels.
+        scheduler: the scheduler of diffusers; its noise levels are read.
+        spacing: the spacing of a flow's noise levels.
         shift: `mu` of a scheduler whose levels depend on the image's size.
 
     Attributes:
@@ -169,7 +169,7 @@ class Denoiser(ABC):
         """Writes the model in diffusers' folder format."""
 
     def with_module(self, module: nn.Module) -> Self:
-        """Returns this denoiser with a copy of its module that is computed with in its place."""
+        """Returns this denoiser with a copy of its module, which does the computing."""
         other = copy.copy(self)
         other.module = module
         return other

@@ -23,8 +23,8 @@ _IMAGES, _LABELS = load()
 
 
 def support_vectors(images: Sequence[np.ndarray]) -> np.ndarray:
-    """Computes class probabilities `[B, 10]` of a support vector machine, trained on every other image: right on more
-    than 97 % of the remaining images.
+    """Computes class probabilities `[B, 10]` by a support vector machine that was trained on every other image. It is
+    right on more than 97 % of the remaining images.
 
     Args:
         images: uint8 `[8, 8]` or `[8, 8, 3]` each.

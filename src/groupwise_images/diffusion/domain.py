@@ -61,13 +61,13 @@ _UNITS = {
     "sqrt": ("nats per transition, sum over {size} elements divided by its root", "a sum over the root of", 0),
     "per_element": ("nats per element of a transition", "one for each of", 0),
 }
-"""How elements are reduced: the unit of a log-prob, the reduction in words, and the power of `D` by which a shift of
-every element spreads the log-ratio.
+"""The ways to reduce over elements: the unit of a log-prob, the reduction in words, and the power of `D` by which a
+shift of every element spreads the log-ratio.
 """
 
 
 def clip_remark(reduce: str, elements: int) -> str:
-    """Explains in a sentence what the unit of the log-probs makes of a clip.
+    """Explains in a sentence how the unit of the log-probs affects a clip.
 
     A shift of `delta` standard deviations in every element spreads the log-ratio by `delta / sqrt(D)`, `delta sqrt(D)`,
     `delta`, `delta` for mean, sum, sqrt and per_element. Flow-GRPO's clip of 1e-4 on means over 16,384 elements holds
@@ -101,7 +101,7 @@ class DiffusionDomain(ImageDomain):
 
     Args:
         config: model, prompts, rewards, sampler, evaluation.
-        streams: of the run; fresh weights are drawn from it.
+        streams: the random streams of the run; fresh weights are drawn from it.
         device: where the model lives.
         parent: a domain whose model is shared, where only other settings changed.
 
@@ -482,8 +482,8 @@ class DiffusionDomain(ImageDomain):
         self.denoiser.save(folder)
 
     def _keeps_graph(self, num_rows: int) -> bool:
-        """Returns whether the sampler's graph over so many rows is stored for the first update; sharded weights sample
-        without one.
+        """Returns whether the sampler's graph over that many rows is stored for the first update; sharded weights
+        sample without one.
         """
         return not self._scorer.sharded and should_keep_graph(self.module, num_rows, self.pass_sizes)
 

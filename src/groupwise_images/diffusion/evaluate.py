@@ -54,7 +54,8 @@ def diversity_of_prompts(images: Tensor, num_images: int) -> list[float]:
 
 
 def prompts_at_once(num_images: int, elements: int) -> int:
-    """Returns the number of prompts whose images are drawn and judged before they are let go; see `images_at_once`.
+    """Returns the number of prompts whose images are drawn and judged together before they are released; see
+    `images_at_once`.
 
     Args:
         num_images: images a prompt.
@@ -68,10 +69,10 @@ def prompts_at_once(num_images: int, elements: int) -> int:
 
 
 def judged_images(config: EvaluationConfig, first: int, images: Tensor, table: RewardTable) -> JudgedImages:
-    """Keeps of judged images the numbers, and those that people see.
+    """Keeps the numbers of judged images, and the images that people see.
 
     Args:
-        config: of the evaluation.
+        config: the configuration of the evaluation.
         first: the place of the first prompt among all.
         images: uint8 `[P num_images, H, W(, 3)]`, prompt by prompt.
         table: their rewards.
@@ -87,7 +88,7 @@ def evaluation(config: EvaluationConfig, prompts: Sequence[Prompt], judged: Judg
     """Returns the metrics, records and picture of the images of all prompts.
 
     Args:
-        config: of the evaluation.
+        config: the configuration of the evaluation.
         prompts: all that were evaluated, in order.
         judged: their images.
     """
@@ -117,9 +118,9 @@ def evaluated_images(
     own, the same in every evaluation.
 
     Args:
-        config: of the domain.
+        config: the configuration of the domain.
         scorer: draws.
-        conditions: of the prompts.
+        conditions: the conditions of the prompts.
         passes: images in a pass.
         decode: makes pictures of latents.
     """

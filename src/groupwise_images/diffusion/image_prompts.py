@@ -31,8 +31,8 @@ IMAGES = "data.source.images"
 class ImagePrompts:
     """Training and held-out images of a source as prompts.
 
-    The text of a prompt, and its key, is the image's name; of a further degradation of a held-out image with its number
-    behind it. Images are added by `shown`, so that a long list of prompts holds none.
+    The text of a prompt, and its key, is the image's name; further degradations of a held-out image have a number after
+    it. Images are added by `shown`, so that a long list of prompts holds none.
 
     Args:
         source: images and degradation.
@@ -76,7 +76,7 @@ class ImagePrompts:
         for an image without one; without the column where no image has one.
 
         Args:
-            prompts: of the source; one that has its image stays as it is.
+            prompts: the prompts of the source; one that has its image stays as it is.
             streams, step: keys of the degradations where they are fresh; held-out images are always degraded the same
                 way.
             numbers: further keys of the degradations, one a prompt.
@@ -108,8 +108,8 @@ class ImagePrompts:
         )
 
     def check(self, denoiser: Denoiser, model: ModelConfig) -> None:
-        """Refuses images of another size than those that the model is conditioned on or draws, and what is asked in
-        words in two places, or of some images only.
+        """Refuses images whose size differs from that of the images that the model draws or is conditioned on. Also
+        refuses an instruction that is given in two places, or for some images only.
 
         Args:
             denoiser: the model.
@@ -151,7 +151,7 @@ class ImagePrompts:
 
         Args:
             text: path of the file; for a pipeline that is asked in words too, `FILE: WORDS`.
-            denoiser: says the size.
+            denoiser: gives the size.
 
         Raises:
             ConfigError: no such file, no image, or one of another size; or no words where some are needed.
@@ -199,7 +199,7 @@ def check_size(name: str, image: np.ndarray, condition_shape: Sequence[int], rem
     """Refuses an image of another size than the model is conditioned on.
 
     Args:
-        name: of the image, for the message.
+        name: the name of the image, for the message.
         image: `[C, H, W]`.
         condition_shape: of the model.
         remedy: a further one, where the model can be made to fit.
@@ -264,7 +264,7 @@ class EncodedPrompts:
     @torch.no_grad()
     def entry(self, prompt: Prompt) -> Condition:
         """Returns the condition of one prompt, one row."""
-        # A target is no part of what is encoded, and an image is known by its content.
+        # A target is not part of what is encoded, and an image is known by its content.
         contents = {
             name: value.content if isinstance(value, PromptImage) else value
             for name, value in prompt.columns.items()

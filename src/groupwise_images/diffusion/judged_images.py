@@ -127,7 +127,7 @@ def judge(
     """Computes every reward of every image. A map counts by its mean: a decision is a transition of the whole image.
 
     Args:
-        rewards: of the domain.
+        rewards: the rewards of the domain.
         prompts: with their columns; those that all have are handed on, images of them as uint8.
         group: the place of each image's prompt.
         images: uint8 `[N, H, W(, 3)]`, or videos.

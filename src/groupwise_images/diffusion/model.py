@@ -20,8 +20,8 @@ class SchedulerConfig(Config):
     Args:
         name: `FlowMatchEulerDiscreteScheduler` makes the model a flow, `DDIMScheduler` one that predicts noise (or
             `prediction_type` of its settings).
-        settings: of the class; `clip_sample` is false unless it is set, and then refused: where it clips there is no
-            gradient.
+        settings: the settings of the class; `clip_sample` is false unless it is set, and then refused: where it clips
+            there is no gradient.
     """
 
     name: Literal["FlowMatchEulerDiscreteScheduler", "DDIMScheduler"] = "FlowMatchEulerDiscreteScheduler"
@@ -38,7 +38,7 @@ class Scratch(Config):
             classes; without it (UNet) none is asked for.
         scheduler: its noise levels.
         dtype: dtype of the weights.
-        seed: of the weights; unset takes the run's.
+        seed: the seed of the weights; unset takes the run's.
 
     Example:
         >>> Scratch(shape={"sample_size": 8, "in_channels": 1}).name
@@ -61,7 +61,7 @@ class LoraConfig(Config):
     `pipeline.load_lora_weights` reads them.
 
     Args:
-        rank: of the update.
+        rank: the rank of the update.
         alpha: its scale, divided by `rank`.
         target_modules: ends of the names of the layers; the default are the attention's projections, which every family
             has.
@@ -84,7 +84,7 @@ class Pretrained(Config):
         path: a local folder or a hub id; a folder with an adapter that a run saved is opened on the model it belongs
             to.
         dtype: dtype of the weights; `auto` takes the files'. The autoencoder computes in fp32 at least.
-        variant: of the weights' files, such as `fp16`.
+        variant: the variant of the weights' files, such as `fp16`.
         revision: a branch, tag or commit of a hub id.
         size: height and width of the images, in pixels, and before them the number of frames of a video; unset is the
             model's own.
@@ -130,7 +130,7 @@ class Window(Config):
 
     Args:
         size: transitions in the window.
-        low, high: the window lies within transitions `low .. high - 1`; `high` unset is the last but one transition's
+        low, high: the window is within transitions `low .. high - 1`; `high` unset is the last but one transition's
             end (the last is never trained).
         place: `fixed` at `low`; `random`, drawn anew every step; `progressive`, from `low` on by `stride` every
             `shift_every` steps, and from `low` again when it reaches the end.
@@ -182,7 +182,7 @@ class Window(Config):
         return num_steps - 1 if self.high is None else self.high
 
     def problem(self, num_steps: int) -> str:
-        """Says why the window does not fit `num_steps` transitions; empty where it fits."""
+        """Reports why the window does not fit `num_steps` transitions; empty where it fits."""
         if self.high is not None and self.high > num_steps - 1:
             return (
                 f"high = {self.high} reaches the last of num_steps = {num_steps} transitions, which is never trained;"

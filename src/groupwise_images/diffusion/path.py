@@ -50,7 +50,7 @@ class Drawn:
 
         Args:
             parts: the slices, which may be drawn one by one.
-            num_members: of all slices together.
+            num_members: the number of members of all slices together.
         """
         step_sizes: list[Tensor] = []
 
@@ -92,7 +92,7 @@ def draw(
 
     Args:
         denoiser, schedule, guidance: the model, its noise levels, and how strongly a prompt is followed.
-        sampler: of the decisions; the other transitions are deterministic.
+        sampler: the sampler of the decisions; the other transitions are deterministic.
         latents: `[B, ...]`, the initial noise.
         noise: `[B, W, ...]`, of the `W` decisions `first .. first + W - 1`.
         condition: `B` rows.
@@ -247,12 +247,12 @@ class SamplerGraph:
 def draw_with_graph(
     draw: Callable[[Tensor, list[Transition]], Drawn], num_members: int, module: nn.Module, passes: PassSizes
 ) -> tuple[Drawn | None, SamplerGraph | None]:
-    """Draws all members in one pass and returns their paths with the graph; neither where memory does not hold them
-    after all, so that later passes take half.
+    """Draws all members in one pass and returns their paths with the graph. If memory runs out, returns neither, and
+    later passes take half.
 
     Args:
         draw: draws the members of some rows, and adds their transitions to the list.
-        passes: which said that so many transitions fit.
+        passes: which decided that so many transitions fit.
     """
     transitions: list[Transition] = []
     try:
@@ -269,8 +269,8 @@ def draw_with_graph(
 
 
 def should_keep_graph(module: nn.Module, num_transitions: int, passes: PassSizes) -> bool:
-    """Tests that a graph of so many transitions should be stored: gradients are on, they fit into one pass, and memory
-    is not saved elsewhere.
+    """Tests that a graph of that many transitions should be stored: gradients are on, they fit into one pass, and
+    memory is not saved elsewhere.
     """
     if not torch.is_grad_enabled() or UPDATE in passes.stated or num_transitions > passes.rows(UPDATE):
         return False

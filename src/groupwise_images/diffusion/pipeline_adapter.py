@@ -42,7 +42,7 @@ class PromptImage:
 
     @cached_property
     def content(self) -> str:
-        """A hash of the pixels, under which what is encoded of them is cached."""
+        """A hash of the pixels, which is the cache key for their encodings."""
         return hashlib.blake2b(repr(self.pixels.shape).encode() + self.pixels.tobytes(), digest_size=16).hexdigest()
 
     @cached_property
@@ -72,7 +72,7 @@ Encoded = tuple[Tensors, Tensors | None]
 """The conditions of prompts and of their negative prompts."""
 
 INSTRUCTION = "instruction"
-"""The column with what is asked for in words, where prompts are images; `prompt` is then the image's name."""
+"""The column with the instruction in words, where prompts are images; `prompt` is then the image's name."""
 
 NAME = "groupwise_images.diffusion.pipeline_adapter.PipelineAdapter"
 """The path by which an author imports the base."""
@@ -100,7 +100,7 @@ class PipelineAdapter(ABC):
     """
 
     pipeline: ClassVar[str]
-    """The name of the pipeline's class, as `model_index.json` says it in `_class_name`."""
+    """The name of the pipeline's class, as in `_class_name` of `model_index.json`."""
     denoiser: ClassVar[str] = "transformer"
     """The component that is trained."""
     components: ClassVar[tuple[str, ...]] = ("transformer", "vae", "scheduler")
@@ -116,7 +116,7 @@ class PipelineAdapter(ABC):
         """Loads the pipeline with its `from_pretrained`; by default of the class in diffusers that `pipeline` names.
 
         Args:
-            folder: of the pipeline.
+            folder: the folder of the pipeline.
             arguments: `dtype`, `variant`, `use_safetensors`, `local_files_only`, and None for absent components.
 
         Raises:
@@ -153,7 +153,7 @@ class PipelineAdapter(ABC):
         """Returns the shape of one latent, without the batch, as the denoiser takes it.
 
         Raises:
-            ConfigError: images of this size cannot be made (`latent_size` refuses sides that are no multiple).
+            ConfigError: images of this size cannot be made (`latent_size` refuses sides that are not multiples of it).
         """
 
     def check(self, pipe: Any, prompts: Prompts) -> None:
@@ -206,8 +206,8 @@ class PipelineAdapter(ABC):
         return unconditional + guidance * (prompted - unconditional)
 
     def without_image(self, condition: Tensors) -> Tensors:
-        """Returns the condition of negative prompts with its image left out too, for `model.image_guidance`. An adapter
-        that does not write it cannot be guided by its image, as by default.
+        """Returns the condition of negative prompts with the image left out too, for `model.image_guidance`. By default
+        there is none, and the pipeline cannot be guided by its image.
         """
         raise NotImplementedError
 
@@ -224,7 +224,7 @@ class PipelineAdapter(ABC):
 
     def unpack(self, pipe: Any, latents: Tensor, size: Size) -> Tensor:
         """Converts latents to the shape that the autoencoder takes, which they have by default. Its scale and shift are
-        applied afterwards, as the autoencoder's settings say.
+        applied afterwards, as the autoencoder's settings define.
         """
         return latents
 
@@ -265,8 +265,8 @@ class PipelineAdapter(ABC):
             negatives: a negative prompt for each prompt, or None.
             latents: `[N, *latent_shape]`, the initial noise.
             guidance, num_steps: as the domain has them.
-            arguments: of the pipeline's call, beside or in the place of those that this method passes; None leaves an
-                argument out.
+            arguments: the arguments of the pipeline's call, in addition to those that this method passes or instead of
+                them; None leaves an argument out.
 
         Returns:
             `[N, 3, H, W]` in [0, 1], of videos `[N, F, 3, H, W]`.
@@ -348,7 +348,7 @@ def images(prompts: Prompts) -> Tensor:
 
 
 def latent_size(size: Sequence[int], factor: int, multiple: int = 1) -> tuple[int, int]:
-    """Computes height and width in latents, of images of `size` pixels.
+    """Computes the height and width, in latents, of images of `size` pixels.
 
     Args:
         size: ends with height and width in pixels.
@@ -356,7 +356,7 @@ def latent_size(size: Sequence[int], factor: int, multiple: int = 1) -> tuple[in
         multiple: height and width in latents must be multiples of this.
 
     Raises:
-        ConfigError: the size is no multiple.
+        ConfigError: the size is not a multiple.
 
     Example:
         >>> latent_size((64, 32), 8), latent_size((64, 32), 8, 2)

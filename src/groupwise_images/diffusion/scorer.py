@@ -73,8 +73,8 @@ class Scorer:
 
         Args:
             sizes: rows of a pass.
-            compute: as of `PassSizes.each`; its results are tensors by name.
-            rows: as of `PassSizes.each`.
+            compute: as in `PassSizes.each`; its results are tensors by name.
+            rows: the rows as in `PassSizes.each`.
         """
         if self._mesh is None:
             return sizes.apply(compute, rows)
@@ -111,7 +111,7 @@ class Scorer:
 
         Args:
             sizes: rows of a pass.
-            compute, rows: as of `PassSizes.each`; every slice makes equally many passes of the denoiser.
+            compute, rows: as in `PassSizes.each`; every slice makes equally many passes of the denoiser.
         """
         if self._mesh is None:
             yield from sizes.each(SAMPLING, compute, rows)
@@ -189,7 +189,7 @@ class Scorer:
 
         Args:
             sizes: receive the rows.
-            conditions: of one prompt, with which passes are made.
+            conditions: the conditions of one prompt, with which passes are made.
             schedule: gives a time to predict at.
             rows_of_model: rows of the model that one row takes: several under guidance.
             reserved_bytes: bytes that will be allocated later, such as an optimiser's moments.
@@ -236,7 +236,7 @@ class Scorer:
         return int(least)
 
     def _most(self, parts: Sequence[Tensor]) -> int:
-        """Returns the number of parts of the process that has most of them; every process must call this method."""
+        """Returns the largest number of parts that any process has; every process must call this method."""
         return -self.smallest(-len(parts))
 
 
@@ -315,7 +315,7 @@ def transitions(
     Args:
         denoiser, schedule, sampler: as they were when the members were sampled.
         payload: `visited`, `first` and `guidance` of the members.
-        condition: of the prompts.
+        condition: the condition of the prompts.
         prompt: `[B]`, the place of each member's prompt in `condition`.
         pairs: member and decision.
     """
@@ -334,7 +334,7 @@ def predict(
 
     Args:
         latents, timestep: `[N, ...]` and `[N]`.
-        condition: of the prompts.
+        condition: the condition of the prompts.
         prompt: `[N]`, the place of each row's prompt in `condition`.
         guidance: `[N]`.
     """

@@ -47,7 +47,7 @@ class DigitPrompts(Config):
     Args:
         wrong_labels: share of the images that are shown under another digit's prompt, drawn at random: a base model
             that often gives the wrong digit.
-        seed: of the wrong labels; it is not the run's seed.
+        seed: the seed of the wrong labels; it is not the run's seed.
 
     Example:
         >>> content = DigitPrompts(wrong_labels=0.4).read()
@@ -103,12 +103,12 @@ class ImagePairs(Config):
     Args:
         images: `digits` and `words` are made here, `folder` and `table` read files; each holds out images of its own.
         degradation: what is done to a clean image; only where the images have no degraded ones.
-        instruction: what is asked for in words beside each image, for a pipeline that reads both; unset takes the
+        instruction: what is asked for in words with each image, for a pipeline that reads both; unset takes the
             column `instruction` of the images.
         fresh: true degrades a training image anew at each step, false always the same way.
         repeats: how often each held-out image is degraded for evaluation.
-        seed: of the degradations that stay the same. It is not the run's seed, so that runs with different seeds are
-            judged on the same images.
+        seed: the seed of the degradations that stay the same. It is not the run's seed, so that runs with different
+            seeds are judged on the same images.
 
     Example:
         >>> source = ImagePairs(images={"kind": "digits"}, degradation={"kind": "gaussian_noise", "sigma": 0.6})

@@ -72,16 +72,19 @@ class Splits:
         return prompt
 
     def contents(self, prompts: Sequence[Prompt]) -> frozenset[str]:
-        """Returns what tells prompts apart: their texts, or a hash of each image, for one may come under two names."""
+        """Returns the identities of prompts: their texts, or a hash of each image, because an image may occur under two
+        names.
+        """
         if self.pictures is not None:
             return self.pictures.contents(prompts)
         return frozenset(prompt.columns["prompt"] for prompt in prompts)
 
     def remarks(self, config: DiffusionConfig) -> list[str]:
-        """Returns sentences on images that were left out, and on guidance by what is never taught.
+        """Returns sentences on images that were left out, and on guidance that uses something the training never
+        teaches.
 
         Args:
-            config: whose guidance, where it has demonstrations, is by a model that they are to teach.
+            config: the configuration whose guidance, where it has demonstrations, is by a model that they are to teach.
         """
         remarks = [] if self.pictures is None else list(self.pictures.remarks)
         guided = config.sampling_schedule or any(

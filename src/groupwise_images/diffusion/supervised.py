@@ -64,8 +64,8 @@ def supervised_loss(denoiser: Denoiser, samples: Samples, condition: PromptCondi
     flow, `e`, `a e - b x0` or `x0` otherwise.
 
     Args:
-        samples: as `demonstrations` made them.
-        condition: of `samples.prompts`.
+        samples: the samples as `demonstrations` made them.
+        condition: the condition of `samples.prompts`.
 
     Source: Lipman et al. 2022, arXiv 2210.02747, equation 23; Ho et al. 2020, arXiv 2006.11239, equation 14; Salimans
     and Ho 2022, arXiv 2202.00512 (v).
@@ -86,7 +86,7 @@ def supervised_loss(denoiser: Denoiser, samples: Samples, condition: PromptCondi
 
 
 def target_of(parametrisation: Parametrisation, clean: Tensor, noise: Tensor, signal: Tensor, level: Tensor) -> Tensor:
-    """Computes what a model is taught to predict of `signal x0 + level e`: `e - x0` for a flow, `e`, `a e - b x0` or
+    """Computes the target of a model's prediction on `signal x0 + level e`: `e - x0` for a flow, `e`, `a e - b x0` or
     `x0` otherwise.
 
     Args:

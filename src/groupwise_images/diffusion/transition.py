@@ -119,9 +119,9 @@ def read_schedule(
     Args:
         scheduler: flow matching, or any with `alphas_cumprod`; its own levels after `set_timesteps`, the last of them
             where its own last step ends.
-        spacing: of a flow's levels before its shift: `uniform` is `1, ..., 1/S` and then 0, so that every transition
-            takes away its share of the noise; `scheduler` is the scheduler's own, which ends at its smallest level
-            (0.001) and then 0: the last but one transition then carries nearly all of the last one's noise to the
+        spacing: the spacing of a flow's levels before its shift: `uniform` is `1, ..., 1/S` and then 0, so that every
+            transition takes away its share of the noise; `scheduler` is the scheduler's own, which ends at its smallest
+            level (0.001) and then 0: the last but one transition then carries nearly all of the last one's noise to the
             image, and the last one has nothing to do.
         shift: the resolution-dependent `mu` of schedulers with dynamic shifting.
 
@@ -263,7 +263,7 @@ class Transition:
     step_size: Tensor
 
     def draw(self, noise: Tensor) -> Tensor:
-        """Draws `mean + std z` for `noise` `[N, ...]`, detached: an action is no function of the policy."""
+        """Draws `mean + std z` for `noise` `[N, ...]`, detached: an action is not a function of the policy."""
         return (self.mean + over_images(self.std, self.mean) * noise).detach()
 
     def standardised(self, after: Tensor) -> Tensor:

@@ -46,7 +46,7 @@ class Picture:
             reads both.
         degraded: as `clean`, where the source has one; otherwise a degradation makes it.
         columns: JSON-able, for rewards (`label`, ...).
-        file: where it was read, for messages; empty where it lies in no file of its own.
+        file: where it was read, for messages; empty where it is in no file of its own.
         has_target: false where nobody gave a target; `clean` is then the degraded image once more.
     """
 
@@ -105,7 +105,7 @@ class Pictures:
         return Pictures(train, [pictures[place] for place in sorted(places)], remarks)
 
 
-# An image file, read as pixels; what is no image of the expected kind is refused by name.
+# An image file, read as pixels; what is not an image of the expected kind is refused by name.
 
 
 @final
@@ -113,8 +113,8 @@ class UnreadableImage(Exception):
     """A file that is damaged, missing, or no image.
 
     Args:
-        path: of the file.
-        error: of the decoder.
+        path: the path of the file.
+        error: the error of the decoder.
 
     Example:
         >>> str(UnreadableImage(Path("a.png"), OSError("cannot identify image file")))
@@ -128,12 +128,12 @@ class UnreadableImage(Exception):
 
 
 def read_image(path: Path, channels: int, key: str = "source", *, trained: bool = False) -> np.ndarray:
-    """Reads uint8 `[C, H, W]`, turned as the EXIF data say.
+    """Reads uint8 `[C, H, W]`, turned as the EXIF data state.
 
     Args:
-        path: of the file.
+        path: the path of the file.
         channels: 3 reads colour, 1 grey.
-        key: of the configuration that names the file, for errors.
+        key: the key of the configuration that names the file, for errors.
         trained: whether a trained model has these channels, so that the file alone can be changed.
 
     Raises:
@@ -220,7 +220,8 @@ class Folder(Config):
     """Images of a folder, in natural order (image9 before image10); a pair is two files of the same name, whatever
     their suffix.
 
-    Images are turned as their EXIF data say; hidden files are passed over, other files that are no images are counted.
+    Images are turned as their EXIF data state; hidden files are passed over, other files that are not images are
+    counted.
 
     Args:
         clean: the folder with the targets.
@@ -246,7 +247,7 @@ class Folder(Config):
         """Reads all images and splits them.
 
         Args:
-            key: of the configuration that holds this source, for errors.
+            key: the key of the configuration that holds this source, for errors.
 
         Raises:
             ConfigError: no folder, no image, an image without its partner, a pair of two sizes, another number of
@@ -359,7 +360,7 @@ class Table(Config):
     A path is relative to the folder of the table. An image's name is its path as the row has it.
 
     Args:
-        path: of the table.
+        path: the path of the table.
         image_column: column with the path of the image to restore.
         target_column: column with the path of its target; a row without one cannot be learnt from by supervision.
         channels: 3 reads colour, 1 grey; files are refused as those of `kind = "folder"` are.
@@ -390,7 +391,7 @@ class Table(Config):
         """Reads all images and splits them.
 
         Args:
-            key: of the configuration that holds this source, for errors.
+            key: the key of the configuration that holds this source, for errors.
 
         Raises:
             ConfigError: a row without an image, one image twice, a file that cannot be read or is of another kind, a
@@ -483,7 +484,7 @@ class Digits(Config):
         """Reads all images.
 
         Args:
-            key: of the configuration that holds this source, for errors.
+            key: the key of the configuration that holds this source, for errors.
         """
         import numpy as np
 
@@ -499,7 +500,9 @@ class Digits(Config):
 # Parsing the library's text file takes longer than opening a small model.
 @cache
 def handwritten() -> tuple[np.ndarray, np.ndarray]:
-    """Returns all images `[1797, 8, 8]` in [0, 1] and their labels; whoever changes them takes a copy."""
+    """Returns all images `[1797, 8, 8]` in [0, 1] and their labels. They are shared: a caller that changes them has to
+    copy them first.
+    """
     from sklearn.datasets import load_digits
 
     digits: Any = load_digits()
@@ -518,7 +521,7 @@ class Photographs(Config):
     china (scikit-learn).
 
     Args:
-        size: of a patch, pixels; patches of one photograph do not overlap.
+        size: the size of a patch, pixels; patches of one photograph do not overlap.
         num_train, num_held_out: patches, spread evenly over the photographs.
         grey: their brightness alone (ITU-R 601, as JPEG has it), one channel.
 
@@ -543,7 +546,7 @@ class Photographs(Config):
         """Cuts patches out of all photographs.
 
         Args:
-            key: of the configuration that holds this source, for errors.
+            key: the key of the configuration that holds this source, for errors.
 
         Raises:
             ValueError: there are fewer patches than asked for.

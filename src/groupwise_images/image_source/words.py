@@ -1,5 +1,5 @@
-"""Words of three to six letters, drawn in real fonts on patterned paper. Nothing is downloaded: the fonts lie inside
-matplotlib, unless others are named, the words beside this file.
+"""Words of three to six letters, drawn in real fonts on patterned paper. Nothing is downloaded: the fonts are inside
+matplotlib, unless others are named, the words are next to this file.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class Words(Config):
         copies: pictures of a word trained on.
         fonts: font files (TrueType or OpenType) in place of the twelve, each with all letters a to z.
         paper: darkness of the pattern where it is darkest, 0 (white paper) to 1 (black).
-        seed: of the shuffle, the fonts and the papers. It is not the run's seed.
+        seed: the seed of the shuffle, the fonts and the papers. It is not the run's seed.
 
     Example:
         >>> pictures = Words(num_train=4, num_held_out=8).read()
@@ -79,10 +79,10 @@ class Words(Config):
         """Draws all pictures.
 
         Args:
-            key: of the configuration that holds this source, for errors.
+            key: the key of the configuration that holds this source, for errors.
 
         Raises:
-            ConfigError: a file of `fonts` that is missing, is no font or lacks a letter.
+            ConfigError: a file of `fonts` that is missing, is not a font or lacks a letter.
         """
         import numpy as np
 

@@ -37,7 +37,7 @@ class DifferentiableLoss(Config):
     those that it has parameters for. It is a control for rewards: what a gradient through the reader achieves.
 
     Args:
-        path: `package.module:function`; the module may lie in the working directory.
+        path: `package.module:function`; the module may be in the working directory.
         arguments: further arguments of the function, by name.
         weight: factor.
 
@@ -58,7 +58,7 @@ class DifferentiableLoss(Config):
             values = loss(images, **arguments_for(loss, columns), **self.arguments)
         except ConfigError:
             raise
-        except Exception as error:  # a stranger's function may fail in any way
+        except Exception as error:  # a user's function may fail in any way
             raise ConfigError(Problem(place, f"the function failed: {why_failed(error)}")) from error
         if not isinstance(values, type(images)) or values.shape != images.shape[:1]:
             shape = list(values.shape) if isinstance(values, type(images)) else type(values).__name__
@@ -76,9 +76,9 @@ class TileConfig(Config):
     network show no seams.
 
     Args:
-        size: of a tile, pixels; an image no larger is restored whole.
-        overlap: of neighbouring tiles, pixels; at four times what a pixel of the output depends on to one side, no seam
-            is left at all.
+        size: the size of a tile, pixels; an image no larger is restored whole.
+        overlap: the overlap of neighbouring tiles, pixels; at four times what a pixel of the output depends on to one
+            side, no seam is left at all.
         multiple: sides of what the network is given are made multiples of this by repeating the edge, and what comes
             out is cut again; for networks that halve an image several times.
     """
@@ -132,8 +132,8 @@ class RestorationConfig(DomainConfig):
         patch: side of a square cut out of each clean image at random, pixels; unset takes whole images, which must then
             be of one size.
         num_train: images trained on; unset takes all that are not held out.
-        seed: of the degradations that stay the same. It is not the run's seed, so that runs with different seeds are
-            judged on the same images.
+        seed: the seed of the degradations that stay the same. It is not the run's seed, so that runs with different
+            seeds are judged on the same images.
         rewards: name -> reward. Those with `role = "judge"` are measured in evaluation only. Rewards find the target as
             the column `clean`.
         policy: what is drawn: pixels, or the network's control parameters.
@@ -225,16 +225,16 @@ class RestorationConfig(DomainConfig):
 
     @property
     def factor(self) -> int:
-        """How many times smaller than its target's the sides of what the network is given are."""
+        """The factor by which the sides of the network's input are smaller than those of its target."""
         if isinstance(self.source, Folder) and self.source.degraded is not None:
             return self.source.scale
         return 1 if self.degradation is None else self.degradation.factor
 
     def check_scale(self, scale: int) -> None:
-        """Refuses a network that enlarges images by another factor than that by which they are small.
+        """Refuses a network whose enlargement factor differs from the factor by which its inputs are smaller.
 
         Args:
-            scale: of the network.
+            scale: the scale of the network.
 
         Raises:
             ValueError: it is another one.

@@ -35,13 +35,13 @@ from groupwise_images.restoration.tiles import input_sizes, restore
 # Scores members again: the network sees each degraded image once, and what a member holds is read a few at a time.
 
 _SHOWN = frozenset({"degraded", "images", "clean"})
-"""Entries of a payload that a score reads no member's row of: the degraded images are taken once a group, and people
-and rewards see the others.
+"""Entries of a payload that scoring does not read per member. It takes the degraded images once per group; the others
+are for people and rewards.
 """
 
 
 def distinct(samples: Samples, rows: Tensor) -> tuple[Tensor, Tensor]:
-    """Selects the degraded image of each group of members `rows` once, and the image's place for each of these members:
+    """Selects the degraded image of each group of members `rows` once, and its index for each of these members, so that
     a group is one pass of the network.
     """
     groups, place = samples.group[rows].unique(return_inverse=True)
@@ -53,12 +53,11 @@ def distinct(samples: Samples, rows: Tensor) -> tuple[Tensor, Tensor]:
 def rescored(
     compute: Callable[[Tensor, Mapping[str, Any]], Fields], samples: Samples, rows: Tensor, passes: PassSizes
 ) -> Fields:
-    """Computes fields of members `rows`, `[B, ...]` each, from a few of their payloads at a time; with gradient where
-    it is on.
+    """Computes the fields of members `rows`, `[B, ...]` each, a few members at a time; with gradient where it is on.
 
     Args:
         compute: fields of members by their places among `rows`, `[b]`, and by their payload.
-        samples: whose payload is read.
+        samples: the samples whose payload is read.
         rows: `[B]`, none negative.
         passes: how many at a time.
     """
@@ -83,7 +82,7 @@ class RestorationDomain(ImageDomain):
 
     Args:
         config: network, images, policy, rewards, evaluation.
-        streams: of the run; fresh weights are drawn from it.
+        streams: the random streams of the run; fresh weights are drawn from it.
         device: where the network lives.
         parent: a domain whose network is shared, where only other settings changed.
 
@@ -155,7 +154,7 @@ class RestorationDomain(ImageDomain):
 
     @property
     def trained_on(self) -> frozenset[str]:
-        """Hashes of the training images: a file may lie in a folder twice under two names."""
+        """Hashes of the training images: a file may be in a folder twice under two names."""
         return frozenset(picture.content for picture in self._train)
 
     @property
@@ -357,7 +356,7 @@ class RestorationDomain(ImageDomain):
         ]
 
     def save(self, folder: Path) -> None:
-        """Writes weights as safetensors and the architecture beside them; see `loading.save`."""
+        """Writes weights as safetensors and the architecture next to them; see `loading.save`."""
         loading.save(self.module, self.config.model, folder)
 
     def degraded_example(self) -> Tensor:
@@ -431,7 +430,7 @@ class RestorationDomain(ImageDomain):
     def _pairs(
         self, pictures: Sequence[Picture], streams: Streams, step: int, numbers: Sequence[int] | None = None
     ) -> tuple[Tensor, Tensor]:
-        """Returns clean and degraded images `[P, C, H, W]`, cut and degraded as the configuration says."""
+        """Returns clean and degraded images `[P, C, H, W]`, cut and degraded as the configuration states."""
         clean, degraded = [], []
         for place, picture in enumerate(pictures):
             number = 0 if numbers is None else numbers[place]
@@ -504,7 +503,6 @@ class RestorationDomain(ImageDomain):
             self.module.train(training)
 
     def _training_output(self, degraded: Tensor) -> Tensor:
-        """Computes the network's output in training mode."""
         try:
             output = self.module(degraded)
         except ValueError as error:

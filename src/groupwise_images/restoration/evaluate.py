@@ -29,8 +29,8 @@ def metric_names(rewards: Mapping[str, Any], scale: int = 1) -> list[str]:
     """Lists the names that `metrics` and `baseline` may give.
 
     Args:
-        rewards: as configured, by name.
-        scale: of the network.
+        rewards: the rewards as configured, by name.
+        scale: the scale of the network.
 
     Example:
         >>> metric_names({"read": None})
@@ -41,11 +41,11 @@ def metric_names(rewards: Mapping[str, Any], scale: int = 1) -> list[str]:
 
 
 def fidelity_names(rewards: Mapping[str, Any]) -> dict[str, str]:
-    """Names PSNR and SSIM beside the rewards: a reward of the same name takes the place of one, unless its numbers are
-    scaled.
+    """Names the metrics PSNR and SSIM, in addition to the rewards. A reward of the same name replaces one of them,
+    unless its numbers are scaled.
 
     Args:
-        rewards: as configured, by name.
+        rewards: the rewards as configured, by name.
 
     Example:
         >>> from groupwise_images.reward.similarity import Psnr
@@ -101,7 +101,7 @@ def pooled(table: RewardTable, block: int | None) -> RewardTable:
 
     Args:
         table: with maps of pixels, or none.
-        block: pixels on the side of a decision; None where decisions are no blocks of pixels, and a map is one number,
+        block: pixels on the side of a decision; None where decisions are not blocks of pixels, and a map is one number,
             its mean.
     """
     if block is None or not table.maps:
@@ -142,7 +142,7 @@ def baseline(degraded: Sequence[np.ndarray], targets: Sequence[np.ndarray], scal
     Args:
         degraded: fp32 `[C, H, W]` each.
         targets: fp32 `[C, scale H, scale W]` each.
-        scale: of the network.
+        scale: the scale of the network.
     """
     images = [_levels(enlarged(torch.from_numpy(np.ascontiguousarray(image))[None], scale)[0]) for image in degraded]
     clean = [_levels(torch.from_numpy(np.ascontiguousarray(target))) for target in targets]
@@ -175,7 +175,7 @@ def evaluation(config: EvaluationConfig, held_out: Sequence[Picture], judged: Ju
     """Returns metrics, records and the picture of all images.
 
     Args:
-        config: of the evaluation.
+        config: the configuration of the evaluation.
         held_out: all images that were evaluated, in order; each was restored `config.repeats` times.
         judged: the restored images; those that people see are `Shown`.
     """

@@ -26,7 +26,9 @@ log = logging.getLogger("groupwise")
 _SUFFIXES = (".safetensors", ".pt", ".pth", ".ckpt", ".bin")
 _PART = re.compile(r"(?P<name>.+)-\d{5}-of-(?P<count>\d{5})")
 _TABLES = ("state_dict", "model_state_dict", "model", "params_ema", "params", "network", "net", "weights")
-"""Names under which training scripts save weights, in the order of preference; of BasicSR's two the averaged ones."""
+"""Names under which training scripts save weights, in the order of preference. Of BasicSR's two names, the averaged
+weights come first.
+"""
 _WRITE = "where it was made, save network.state_dict() alone, by torch.save or safetensors.torch.save_file"
 
 
@@ -124,7 +126,9 @@ def add_lora(module: nn.Module, config: LoraConfig) -> nn.Module:
 
 
 def _adaptable(module: nn.Module) -> list[str]:
-    """Lists the convolutions and linear maps on which an adapter counts, and into which peft can merge it again."""
+    """Lists the convolutions and linear maps on which an adapter has an effect, and into which peft can merge
+    it again.
+    """
     modules = list(module.named_modules())
     # MultiheadAttention reads the weight of this layer without calling it.
     bypassed = {f"{name}.out_proj".lstrip(".") for name, layer in modules if isinstance(layer, nn.MultiheadAttention)}
@@ -249,7 +253,7 @@ def save(module: nn.Module, config: ModelConfig, folder: Path) -> None:
     """Writes `model.safetensors` (an adapter merged into the weights) and `network.json`, from which `kind =
     "pretrained"` loads.
 
-    With an adapter, its own weights are written beside, in `adapter/`, as peft reads them.
+    With an adapter, its own weights are written separately, in `adapter/`, as peft reads them.
     """
     from safetensors.torch import save_file
 

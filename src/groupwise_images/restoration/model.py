@@ -43,14 +43,14 @@ class Network(Config):
         network: the architecture.
         checkpoint: weights as safetensors, or a `.pt` file of tensors alone; a folder takes its newest checkpoint in
             natural order. A training script's file, with the weights under `state_dict`, `model`, `params` or the like
-            beside its optimiser, is read too; so are names under a common beginning (`module.`, `model.`, ...) that the
-            network's own lack, or the other way about.
+            next to its optimiser, is read too; so are names under a common beginning (`module.`, `model.`, ...) that
+            the network's own lack, or the other way about.
         strict: every name must fit. False lists what is missing and unexpected, and still refuses when a weight of the
             network itself is missing: only an adapter's may be, and those of a `gated` network's head, which begin as
             the plain network.
         lora: an adapter; it is put in place before the checkpoint is read, so that its weights are read too.
-        seed: of fresh weights; unset takes the run's.
-        dtype: of the weights.
+        seed: the seed of fresh weights; unset takes the run's.
+        dtype: the dtype of the weights.
     """
 
     kind: Literal["network"] = "network"
@@ -64,7 +64,7 @@ class Network(Config):
 
 @final
 class Pretrained(Config):
-    """A folder that Groupwise wrote: `network.json` says the architecture, `model.safetensors` holds the weights.
+    """A folder that Groupwise wrote: `network.json` holds the architecture, `model.safetensors` holds the weights.
 
     Args:
         lora: an adapter to train on top.

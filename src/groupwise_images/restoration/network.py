@@ -21,7 +21,7 @@ def enlarged(images: Tensor, scale: int) -> Tensor:
     """Enlarges images `[N, C, H, W]` by the cubic filter with a = -1/2, as Pillow and MATLAB do; the same images where
     `scale` is 1.
 
-    Values may leave [0, 1] beside an edge; clamp them.
+    Values may leave [0, 1] next to an edge; clamp them.
 
     Example:
         >>> import torch
@@ -47,11 +47,11 @@ class Gated(Config):
     1/2.
 
     Args:
-        channels: of the images.
+        channels: the number of channels of the images.
         width: channels inside.
         depth: convolutions between the first and the last.
-        bands: the correction is averaged over windows of 2, 4, ... pixels to split it into so many bands.
-        concentration: of the gates at the start, `alpha + beta - 2`: larger is less exploration.
+        bands: the correction is averaged over windows of 2, 4, ... pixels to split it into that many bands.
+        concentration: the concentration of the gates at the start, `alpha + beta - 2`: larger is less exploration.
 
     The gates are those of source 001 (frequency modules and fusion scales), with the two things that its code lacked:
     they begin at the identity, and inference uses them.
@@ -293,13 +293,13 @@ class NAFNet(Config):
     """`f(x) = x + decoder(encoder(x))`, two levels of blocks for every halving of the image.
 
     Args:
-        channels: of the images.
+        channels: the number of channels of the images.
         width: channels of the first level; each further level has twice as many.
         encoder: blocks of each level on the way down; its length is the number of halvings.
         middle: blocks at the bottom.
         decoder: blocks of each level on the way up, as many levels as `encoder`.
 
-    Images whose size is no multiple of `2^levels` are padded at the right and lower edge and cut again.
+    Images whose size is not a multiple of `2^levels` are padded at the right and lower edge and cut again.
 
     Source: Chen et al. 2022, Simple Baselines for Image Restoration, arXiv 2204.04676, figure 3c and equations 4 to 6.
     """
@@ -332,7 +332,7 @@ class Residual(Config):
     """`f(x) = x + conv(gelu(... gelu(conv(x))))`, 3 x 3 convolutions throughout.
 
     Args:
-        channels: of the images, 1 for grey and 3 for colour.
+        channels: the number of channels of the images, 1 for grey and 3 for colour.
         width: channels inside.
         depth: convolutions between the first and the last.
 
@@ -367,10 +367,10 @@ class Toned(Config):
     stack: a policy over the controls leaves the restoration itself as it was learnt.
 
     Args:
-        channels: of the images.
+        channels: the number of channels of the images.
         width: channels inside.
         depth: convolutions between the first and the last.
-        concentration: of the controls at the start, `alpha + beta - 2`: larger is less exploration.
+        concentration: the concentration of the controls at the start, `alpha + beta - 2`: larger is less exploration.
     """
 
     scale: ClassVar[int] = 1
@@ -396,7 +396,7 @@ class Upscaling(Config):
     square. It begins at zero, so that a fresh network is bicubic enlargement, exactly.
 
     Args:
-        channels: of the images, 1 for grey and 3 for colour.
+        channels: the number of channels of the images, 1 for grey and 3 for colour.
         width: channels inside.
         depth: convolutions between the first and the last.
         scale: how many times larger the sides become.
@@ -431,7 +431,7 @@ class CallableNetwork(CalledFromPath):
     `[N, K]`, and takes `controls=[N, K]` in its call; see `groupwise_images.restoration.network`.
 
     Args:
-        channels: of the images.
+        channels: the number of channels of the images.
         controls: the number of its control parameters.
         scale: how many times larger than the input's the sides of its output are.
     """
@@ -449,7 +449,7 @@ class CallableNetwork(CalledFromPath):
         """Builds the network with the user's code.
 
         Raises:
-            ConfigError: it cannot be imported or built, or is no module; names path and reason.
+            ConfigError: it cannot be imported or built, or is not a module; names path and reason.
         """
         return self.made(nn.Module, "a torch.nn.Module", "network.path")
 

@@ -85,7 +85,7 @@ def checked(output: Any, images: Tensor, when: str = "", scale: int = 1) -> Tens
     """Returns a network's output where it is an image of the shape, times `scale`, and type of its input.
 
     Args:
-        output: of the network.
+        output: the output of the network.
         images: the network's input, `[N, C, H, W]`.
         when: added to the message, such as ` in training mode`.
         scale: how many times larger than its input's the sides of its output are to be.

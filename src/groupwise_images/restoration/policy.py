@@ -89,7 +89,7 @@ class Drawn:
     Args:
         images: `[B, C, H, W]` in [0, 1].
         payload: rows that scoring needs again, `[B, ...]` each.
-        fields: of `Scored`, `[B, T]` each, without gradient.
+        fields: the fields of `Scored`, `[B, T]` each, without gradient.
     """
 
     images: Tensor

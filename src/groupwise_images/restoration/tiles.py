@@ -88,7 +88,7 @@ def restore_tiled(
 
 
 def input_sizes(height: int, width: int, tile: TileConfig) -> set[tuple[int, int]]:
-    """Returns the height and width at which the network sees an image.
+    """Returns the height and width of the network's inputs for an image.
 
     Example:
         >>> input_sizes(61, 300, TileConfig(size=256, multiple=8))

@@ -23,11 +23,11 @@ from groupwise.config.files import cache_folder
 from groupwise.reward.base import RewardError
 from groupwise_images.image_source.words import FONTS, draw, word_list
 
-# The recogniser of RapidOCR, whose weights lie in the wheel `rapidocr-onnxruntime`.
+# The recogniser of RapidOCR, whose weights are in the wheel `rapidocr-onnxruntime`.
 
 _HEIGHT = 32
 _AT_ONCE = 4
-"""Pictures in a pass: on one thread more take longer, for they leave the processor's cache."""
+"""Pictures in a pass. On one thread larger passes take longer, because they do not fit into the processor's cache."""
 
 
 @final
@@ -93,7 +93,7 @@ _WRITE = 'install tesseract-ocr with its English data, or write readers = ["rapi
 class Tesseract:
     """Reads each picture as one line of English text, by one process for all of a batch.
 
-    Pictures are enlarged twice and stand on a white margin of ten pixels, without which Tesseract reads few of them.
+    Pictures are enlarged twice and are on a white margin of ten pixels, without which Tesseract reads few of them.
     """
 
     name = "tesseract"
@@ -150,7 +150,7 @@ class Tesseract:
 # strings of letters, in that source's fonts on white paper, and is stored in the cache.
 
 _VERSION = 1
-"""To be raised with every change of the network, of its training or of what it is trained on."""
+"""Raise this number with every change of the network, its training or its training data."""
 _NUM_STEPS = 1000
 _BATCH = 64
 _SYMBOLS = ["", *string.ascii_lowercase]
@@ -188,7 +188,7 @@ def reading_loss(images: Tensor, text: Sequence[str], seed: int = 0) -> Tensor:
     Args:
         images: `[N, 1, H, W]` in [0, 1], as a network restores them.
         text: the words.
-        seed: of the reader.
+        seed: the seed of the reader.
     """
     reader = trained_network(seed).to(images.device)
     return _nats_per_letter(reader(images.clamp(0, 1)), text)
@@ -312,9 +312,9 @@ class Reading:
 
     Args:
         readers: `tesseract`, `rapidocr`, `trained`: the first that is installed reads. Where it is not the first of
-            all, the run says so.
+            all, the run reports that.
         measure: `letters` is the share of edits, `word` asks for the exact word.
-        seed: of the reader `trained`.
+        seed: the seed of the reader `trained`.
 
     Raises:
         RewardError: a reader of another name, or none of them is installed.
@@ -370,7 +370,7 @@ class Reading:
 
 
 def edits(left: str, right: str) -> int:
-    """Counts the fewest letters to put in, leave out or change that make one text of the other (Levenshtein).
+    """Counts the fewest letters to insert, delete or change that turn one text into the other (Levenshtein).
 
     Example:
         >>> edits("", "word"), edits("work", "word"), edits("sword", "word")

@@ -89,7 +89,6 @@ def _weights(network: Network) -> Path:
 
 
 def _measure(network: Network) -> Any:
-    """Builds the network."""
     from torchmetrics.image.lpip import LearnedPerceptualImagePatchSimilarity
 
     path = _weights(network)

@@ -208,7 +208,7 @@ class TargetReward(Reward):
 class Psnr(TargetReward):
     """`R = -scale 10 log10(mean squared error)`, dB times `scale`.
 
-    A network can be trained on it directly; a reward is of use where something stands between that has no gradient,
+    A network can be trained on it directly; a reward is of use where something is between that has no gradient,
     such as a codec (`jpeg_quality`).
 
     Example:

@@ -1,4 +1,4 @@
-"""`groupwise compare`: variants of an experiment with several seeds each, and what they differ by."""
+"""`groupwise compare`: variants of an experiment with several seeds each, and their differences."""
 
 from __future__ import annotations
 
@@ -72,8 +72,8 @@ def compare(
     controls: Controls = False,
     run_code: RunCode = False,
 ) -> None:
-    """Run every variant with every seed, in processes of their own, and say what can be told apart: a table, and a page
-    to open.
+    """Run every variant with every seed, in processes of their own, and say what can be distinguished: a table, and a
+    page to open.
 
     Called again it continues where it stopped. The first variant is what the others are compared with. A run that fails
     is reported; the others go on.
@@ -126,7 +126,7 @@ def compare(
 
 
 def _announced(num_variants: int, seeds: range, where: str) -> list[str]:
-    """Says what will run, and whether the table could call any difference real."""
+    """Reports what will run, and whether the table could call any difference real."""
     from groupwise.cli.output import counted
     from groupwise_look.compare.statistics import fewest_seeds
 
@@ -240,7 +240,7 @@ def _again(
 
 
 def _beside_controls(cells: Sequence[Cell]) -> list[str]:
-    """Says how much every variant gained over the controls that were trained in its runs."""
+    """Reports how much every variant gained over the controls that were trained in its runs."""
     from groupwise.runs import EvaluatedOn
     from groupwise_look.compare.comparison import describe_gains, gains
 

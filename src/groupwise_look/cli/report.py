@@ -65,7 +65,7 @@ def report(
 
 
 def _write(runs: list[Path], out: Path, figures: bool, table: bool, groups: int) -> None:
-    """Writes the page, with the figures and the table that are asked for beside it."""
+    """Writes the page, with the figures and the table that are asked for in addition."""
     from rich.text import Text
 
     from groupwise.cli.output import console
@@ -135,7 +135,7 @@ def _serve(runs: list[Path], port: int, groups: int) -> None:
 # `groupwise doctor`: what the rules see in runs, what shows it, what it means, and what to set.
 
 FOUND = 3
-"""The exit status where a fault or a warning holds at the end of a stage."""
+"""The exit status if a fault or a warning holds at the end of a stage."""
 
 _NUM_VALUES = 6
 

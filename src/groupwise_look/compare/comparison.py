@@ -383,7 +383,7 @@ def gains(runs: Mapping[int, Path]) -> Gains:
                 continue
             run_scores, control_scores = _controls_scores(run, run), _controls_scores(run, folder.control(name).path)
             for metric in run_scores.keys() & control_scores.keys():
-                # A metric that is no mean over prompts has a single score, from which no interval can be computed.
+                # A metric that is not a mean over prompts has a single score, from which no interval can be computed.
                 if len(run_scores[metric].keys() & control_scores[metric].keys()) > 1:
                     run_sides, control_sides = sides.setdefault(metric, ({}, {}))
                     run_sides[seed], control_sides[seed] = run_scores[metric], control_scores[metric]

@@ -341,7 +341,7 @@ def run_grid(
     """Runs the unfinished cells of a grid and yields every cell's outcome as the cell ends.
 
     Args:
-        workers: processes at a time; each computes with one thread unless `OMP_NUM_THREADS` says otherwise.
+        workers: processes at a time; each computes with one thread unless `OMP_NUM_THREADS` sets another number.
         command: returns the command that runs a cell.
 
     Yields:
@@ -447,7 +447,7 @@ def score_bounds(config: Mapping[str, Any], metric: str, scores: Iterable[float]
     """Returns the lowest and the highest value that a metric of an evaluation can have, or `None` where none are known.
 
     A reward states its bounds (`ends`), and the bounds of the weighted sum of rewards are the weighted sums of their
-    bounds. Other metrics of a domain are shares, an accuracy for example, unless a score lies outside 0 and 1. Bounds
+    bounds. Other metrics of a domain are shares, an accuracy for example, unless a score is outside 0 and 1. Bounds
     that a score contradicts are ignored: a reward without bounds states 0 and 1.
 
     Args:
@@ -495,7 +495,7 @@ def difference_bounds(bounds: Bounds | None) -> Bounds | None:
 
 
 def _ends(table: Any) -> Bounds | None:
-    """Returns the bounds that a reward's settings give; `None` for a table that is no reward of this version."""
+    """Returns the bounds that a reward's settings give; `None` for a table that is not a reward of this version."""
     from groupwise.reward import RewardConfig
 
     try:

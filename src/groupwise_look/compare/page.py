@@ -55,7 +55,6 @@ def write_page(comparison: Comparison, out: Path, *, command: str = "", num_cell
 
 
 def _shown(row: Row) -> dict[str, Any]:
-    """Returns the texts of a row."""
     extra = [f"{number(row.start.get(name))} → {number(row.end.get(name))}" for name in row.end]
     return {
         "variant": row.variant,

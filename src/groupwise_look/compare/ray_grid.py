@@ -1,7 +1,7 @@
-"""A grid on a Ray cluster: every cell is a task, and a cell whose worker or machine dies goes on from its checkpoint.
+"""A grid on a Ray cluster: every cell is a task, and a cell whose worker or machine dies continues from its checkpoint.
 
 Run folders are written below the folder of the grid, so every machine of the cluster must see that folder under the
-same path; a task that does not find it fails and says so.
+same path; a task that does not find it fails with an error.
 """
 
 from __future__ import annotations

@@ -233,7 +233,7 @@ def sign_flips(by_seed: np.ndarray) -> np.ndarray:
 
 
 def fewest_seeds(num_comparisons: int) -> int:
-    """Returns the number of seeds below which a table of that many comparisons calls no difference real, however large.
+    """Returns the least number of seeds with which a table of this many comparisons can call any difference real.
 
     Example:
         >>> [fewest_seeds(number) for number in (1, 2, 6, 7, 25)]
@@ -355,7 +355,7 @@ class Estimate:
 
     def within(self, bounds: tuple[float, float] | None) -> Estimate:
         """Returns the estimate with its interval cut at the bounds. The interval holds the truth as often as before,
-        since the truth lies within the bounds.
+        since the truth is within the bounds.
 
         Args:
             bounds: the lowest and the highest value; `None` changes nothing.
@@ -367,7 +367,7 @@ class Estimate:
         """
         if bounds is None:
             return self
-        # The mean of scores that all lie at a bound may differ from it by a rounding error.
+        # The mean of scores that all are at a bound may differ from it by a rounding error.
         return replace(
             self, low=min(max(self.low, bounds[0]), self.mean), high=max(min(self.high, bounds[1]), self.mean)
         )

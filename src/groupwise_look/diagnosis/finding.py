@@ -24,7 +24,7 @@ class Finding:
 
     Args:
         severity: how bad it is.
-        stage: of the run in which it held.
+        stage: the stage of the run in which it held.
         first_step, last_step: where it was first and where it was last seen.
         what: one sentence with the numbers that show it.
         means: what it means, one or two sentences.

@@ -1,5 +1,5 @@
-"""The values of one metric over some steps, and what can be said of them: mean, error of the mean, whether a later
-stretch lies above an earlier one.
+"""The values of one metric over some steps, with statistics: mean, error of the mean, whether a later stretch is above
+an earlier one.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from functools import cached_property
 from typing import final
 
 WINDOW = 20
-"""Steps a judgement is based on, unless a rule says otherwise."""
+"""The number of steps that a judgement is based on, unless a rule sets another."""
 
 
 @final
@@ -22,7 +22,7 @@ class Series:
 
     Args:
         metric: its name in `metrics.jsonl`.
-        steps: of the run.
+        steps: the steps of the run.
         values: one a step, finite.
 
     Example:
@@ -44,18 +44,18 @@ class Series:
         return self.metric.removeprefix("eval/")
 
     def __format__(self, spec: str) -> str:
-        """Writes the mean, with three digits unless told otherwise."""
+        """Writes the mean, with three digits unless the format asks for another number."""
         return format(self.mean, spec or ".3g")
 
     @cached_property
     def mean(self) -> float:
-        """Computes the mean; NaN of no values."""
+        """Computes the mean; NaN without values."""
         # Divided first: a sum of what diverged may be beyond all numbers.
         return math.fsum([value / len(self.values) for value in self.values]) if self.values else math.nan
 
     @cached_property
     def error(self) -> float:
-        """Computes the standard error of the mean, as if steps were independent; 0 of fewer than two."""
+        """Computes the standard error of the mean, as if steps were independent; 0 for fewer than two values."""
         if len(self.values) < 2:
             return 0.0
         mean = self.mean
@@ -64,7 +64,7 @@ class Series:
         )
 
     def above(self, other: Series, errors: float = 2.0) -> bool:
-        """Returns whether the mean lies above another stretch's by more than `errors` standard errors of the
+        """Returns whether the mean is above another stretch's by more than `errors` standard errors of the
         difference.
 
         Args:
@@ -75,7 +75,7 @@ class Series:
 
 
 _ERRORS = 3.0
-"""Standard errors of a rise: of many windows one or another lies two above by luck."""
+"""The number of standard errors that a rise must exceed: among many windows, some are two errors higher by luck."""
 
 
 @final
@@ -101,9 +101,9 @@ class Windows:
         self.newest: Series | None = None
         """The newest whole window."""
         self.best: Series | None = None
-        """The one with the highest mean of those before the newest; the earliest among equals."""
+        """Of the windows before the newest, the one with the highest mean; the earliest among equals."""
         self.risen = False
-        """True after any window lay above the first two, beyond noise."""
+        """True after any window was above the first two, beyond noise."""
         self._start: Series | None = None
         self._open: list[tuple[int, float]] = []
 
@@ -111,7 +111,7 @@ class Windows:
         """Takes the next value.
 
         Args:
-            step: of the run.
+            step: the step of the run.
             value: finite.
         """
         self._open.append((step, value))
@@ -159,7 +159,7 @@ class Column:
         """Takes the next value.
 
         Args:
-            step: of the run.
+            step: the step of the run.
             value: finite.
         """
         self._steps.append(step)

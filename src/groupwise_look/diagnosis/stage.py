@@ -12,7 +12,7 @@ from groupwise_look.diagnosis.series import WINDOW, Column, Series, Windows
 
 Row = Mapping[str, Any]
 PLAIN_SUPERVISED = "loss_sup / lambda_sup"
-"""The supervised loss without its coefficient, which a schedule may change; of the steps that have both."""
+"""The supervised loss without its coefficient, which a schedule may change, for the steps that have both."""
 
 _EVALUATED = "eval/"
 
@@ -22,7 +22,7 @@ class Stage:
     """Collects rows; each metric can be asked for its first and its newest values.
 
     Args:
-        name: of the stage; empty where rows name none.
+        name: the name of the stage; empty where rows name none.
         settings: the resolved configuration, as `config.json` holds it; empty where it is not known.
         reads: returns whether any rule reads a metric; metrics that none reads are not collected. Unset collects all.
 
@@ -47,13 +47,13 @@ class Stage:
         self.earlier: frozenset[str] = frozenset()
         """The metrics of the stages before."""
         self.windows = Windows("reward")
-        """The reward window by window."""
+        """The reward, window by window."""
         self._columns: dict[str, Column] = {}
         self._evaluated: dict[str, Column] = {}
 
     def follow(self, before: Stage) -> None:
-        """Takes over the newest evaluations of the stage before: where that one ended, this one begins, and it is not
-        measured twice. Where it is all the same, since it is measured otherwise, its own values take their place.
+        """Takes over the newest evaluations of the previous stage. This stage begins where that one ended, so the
+        policy is not measured again; if it is, because it is measured differently, the stage's own values replace them.
 
         Args:
             before: the stage that has ended.
@@ -63,7 +63,7 @@ class Stage:
             self._evaluated.setdefault(metric, Column(metric)).set_at(*seen.newest)
 
     def add(self, row: Row) -> None:
-        """Takes one row of `metrics.jsonl`. Values that are no finite numbers are absent; a row of an evaluation alone
+        """Takes one row of `metrics.jsonl`. Values that are not finite numbers are absent; a row of an evaluation alone
         counts no step.
 
         Args:

@@ -1,5 +1,5 @@
-"""The rules beside a run: live, row by row, or over a run folder's rows afterwards, which is the same; and the
-headline: the cause among their findings, with what follows from it.
+"""Runs the rules on a run: live, row by row, or afterwards on the rows of a run folder, with the same result. Also
+finds the headline: the cause among the findings, with its consequences.
 """
 
 from __future__ import annotations
@@ -53,10 +53,10 @@ class Headline:
 
 def headline(findings: Sequence[Finding]) -> Headline | None:
     """Finds the cause of the findings that still hold, among them and those that have ended: of those that none other
-    explains, the one that explains most, then the most severe, then the earliest. Notes are no causes.
+    explains, the one that explains most, then the most severe, then the earliest. Notes are not causes.
 
     Args:
-        findings: of one run; the newest stage with a fault or a warning counts.
+        findings: the findings of one run; the newest stage with a fault or a warning counts.
 
     Returns:
         the headline; `None` where nothing is wrong.
@@ -113,8 +113,8 @@ def _ancestors(rule: str) -> set[str]:
 EVERY = 5
 """Steps between two judgements, in the first five hundred of a stage."""
 _SHARE = 100
-"""Beyond that a stage is judged whenever it has grown by this share of itself, so that the judgements of a run of any
-length are bounded by the logarithm of its length.
+"""In a longer stage, a judgement comes whenever the stage has grown by one part in this number, so the number of
+judgements is bounded by the logarithm of the length of a run.
 """
 
 
@@ -139,8 +139,8 @@ _LARGER = frozenset(rule.name for rule in RULES if rule.steps == "larger")
 
 @final
 class Watch:
-    """Collects rows and returns what is newly wrong; each rule speaks once a stage. A run that was told to take smaller
-    steps is not told to take larger ones.
+    """Collects rows and returns what is newly wrong; each rule reports once a stage. A run that was advised to take
+    smaller steps is not advised to take larger ones.
 
     Args:
         settings: the resolved configuration, for rules that compare with it.
@@ -233,7 +233,7 @@ def diagnose(rows: Iterable[Row], settings: Mapping[str, Any] | None = None) -> 
     holds.
 
     Args:
-        rows: of `metrics.jsonl`, in order, of any stages.
+        rows: the rows of `metrics.jsonl`, in order, of any stages.
         settings: the resolved configuration, as `config.json` holds it.
 
     Returns:

@@ -35,7 +35,9 @@ class Section:
 
 
 EVALUATED = "{}, evaluated"
-"""The title of a metric of an evaluation; its first word is replaced where the runs say which prompts they evaluate."""
+"""The title of a metric of an evaluation; its first word is replaced where the runs state which prompts they
+evaluate.
+"""
 
 SECTIONS = (
     Section(

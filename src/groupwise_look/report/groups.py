@@ -263,7 +263,7 @@ def member(record: Mapping[str, Any], reward_names: Sequence[str], root: Path, p
 
 
 def number(value: object) -> float | int | None:
-    """Rounds a number to four significant digits; returns `None` for any value that is no number.
+    """Rounds a number to four significant digits; returns `None` for any value that is not a number.
 
     Example:
         >>> [number(value) for value in (0.123456, True, "1", None)]

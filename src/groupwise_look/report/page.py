@@ -241,7 +241,7 @@ def _start_remarks(run: Run) -> list[str]:
 
 
 def _embedded(value: Any) -> str:
-    """Returns JSON that can stand inside a page: without `<`, no element can begin or end in it."""
+    """Returns JSON that can be inside a page: without `<`, no element can begin or end in it."""
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=str).replace("<", "\\u003c")
 
 

@@ -13,7 +13,7 @@ from typing import Any, Literal, final
 from groupwise.config import flatten
 from groupwise.runs import Run, is_number
 
-# Scores of the controls that were trained beside a run, whether they do worse or better than the run.
+# Scores of the controls that were trained alongside a run, whether they do worse or better than the run.
 
 
 @final
@@ -61,7 +61,9 @@ class Control:
 
     @property
     def verdict(self) -> Literal["better", "worse", "even"]:
-        """The verdict of the interval on the run beside this control: `even` where it contains 0 or is missing."""
+        """The verdict of the interval on the run compared with this control: `even` where it contains 0 or is
+        missing.
+        """
         if self.interval is None or self.interval[0] <= 0 <= self.interval[1]:
             return "even"
         return "better" if (self.interval[0] > 0) == (self.goal == "max") else "worse"
@@ -123,7 +125,7 @@ def _interval(summary: Mapping[str, Any] | None, name: str, metric: str | None) 
 # Variants: runs of one configuration that differ by their seed, and the keys in which configurations differ.
 
 _LEADING = ("name", "method")
-"""Keys that stand first where variants differ by them."""
+"""Keys that come first in the name of a variant, if variants differ in them."""
 _IGNORED_KEYS = ("seed", "description", "track.", "controls.", "comparison.", "train.num_threads")
 """Keys in which two runs of one variant may differ."""
 
@@ -281,7 +283,7 @@ class Result:
         name: name of the variant.
         metric: name of the metric that decides, `MODE/REWARD`.
         before, after: scores run by run; a run without a score is left out.
-        controls: the controls that were trained beside the runs for the same time.
+        controls: the controls that were trained alongside the runs for the same time.
         gains: after minus before, run by run.
         differences: after minus the first variant's score of the same seed.
         seconds: wall seconds of training, run by run.

@@ -19,15 +19,15 @@ from groupwise_look.report.page import MOST_GROUPS, render
 
 HOST = "127.0.0.1"
 _REST = 3.0
-"""The page is made anew after a rest of so many times the seconds that making it took, so that a third of a core at
-most goes into it.
+"""The page is made again after a rest of this many times the seconds that making it took, so that it takes at most a
+third of a core.
 """
 _REQUEST_SECONDS = 10.0
 
 
 @final
 class LivePage:
-    """The page of some runs, made anew where their files have changed.
+    """The page of some runs, which is made again when their files have changed.
 
     Args:
         paths: run folders, comparisons, or folders of either, which are searched again for every page.
@@ -44,7 +44,7 @@ class LivePage:
         self.page()
 
     def page(self) -> bytes:
-        """Returns the page, made anew where there is a newer version."""
+        """Returns the page, made again if there is a newer version."""
         with self._lock:
             version = self._current_version()
             if version != self._version:
@@ -93,7 +93,7 @@ class _Server(ThreadingHTTPServer):
         self.names = {f"{name}:{self.server_port}" for name in (HOST, "localhost")}
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Says nothing: a browser that closes a connection early is no error."""
+        """Prints nothing: a browser that closes a connection early is not an error."""
 
 
 @final
@@ -149,7 +149,7 @@ class _Handler(BaseHTTPRequestHandler):
         return "groupwise"
 
     def log_message(self, *_: object) -> None:
-        """Says nothing."""
+        """Prints nothing."""
 
 
 def _files_version(paths: Sequence[Path]) -> str:

@@ -25,7 +25,7 @@ class Judged:
     Args:
         low, high: the 95 % interval of the difference.
         p_value: corrected for all comparisons of the table; None with one seed.
-        distinguishable: whether the difference is told from none.
+        distinguishable: whether the difference is distinguishable from none.
 
     Example:
         >>> Judged(0.1, 0.3, 0.01, True).cells
@@ -148,7 +148,9 @@ _BOLD = 4
 
 
 def _cells(rows: Sequence[Result], judged: Mapping[str, Judged]) -> tuple[list[str], list[list[str]], list[int]]:
-    """Returns the heads, the cells row by row, and the numbers of the rows whose difference is told from none."""
+    """Returns the heads, the cells row by row, and the numbers of the rows whose difference is distinguishable from
+    none.
+    """
     metrics = {row.metric for row in rows if row.metric}
     after = f"{metrics.pop()} after" if len(metrics) == 1 else "after"
     heads = ["variant", "seeds", "before", after, "over the first", "interval", "p", "seconds"]

@@ -40,7 +40,7 @@ class Choices:
         return (self.picks >= 0).sum(1)
 
     def first(self, num_decisions: Tensor) -> Choices:
-        """Cuts each member to its first `num_decisions [B]` decisions, as a draw of so many would have given them: a
+        """Cuts each member to its first `num_decisions [B]` decisions, as a draw of that many would have given them: a
         pick depends only on the picks before it.
         """
         within = torch.arange(self.picks.shape[1], device=self.picks.device) < num_decisions[:, None]
@@ -158,7 +158,7 @@ def scored_fields(choices: Choices, requires: Iterable[str], reference: Tensor |
 
     Args:
         choices: choices with the distributions of the live policy.
-        requires: names of fields beside the log-prob.
+        requires: names of fields in addition to the log-prob.
         reference: `[B, T, N]` nats, the reference's distributions at the same decisions.
     """
     log_probs, requires = choices.log_probs, frozenset(requires)

@@ -51,7 +51,8 @@ class Pointer(Config):
 
 @final
 class Pretrained(Config):
-    """A folder that Groupwise wrote: `policy.json` says the sizes and the order, `model.safetensors` holds the weights.
+    """A folder that Groupwise wrote: `policy.json` holds the sizes and the order, `model.safetensors` holds the
+    weights.
 
     Args:
         path: the folder.
@@ -62,4 +63,4 @@ class Pretrained(Config):
 
 
 ModelConfig = Annotated[Pointer | Pretrained, Field(discriminator="kind")]
-"""Any policy, told apart by `kind`."""
+"""Any policy, distinguished by `kind`."""

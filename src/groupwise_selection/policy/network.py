@@ -216,7 +216,7 @@ def _mix(width: int) -> nn.Sequential:
     return nn.Sequential(nn.LayerNorm(width), nn.Linear(width, 2 * width), nn.GELU(), nn.Linear(2 * width, width))
 
 
-# The policy on disk: `policy.json` says the sizes and the order of the picks, `model.safetensors` holds the weights.
+# The policy on disk: `policy.json` holds the sizes and the order of the picks, `model.safetensors` holds the weights.
 
 
 def open_policy(
@@ -248,7 +248,7 @@ def save(network: PointerNetwork, folder: Path, **more: Any) -> None:
     Args:
         network: the policy.
         folder: destination; created where it is missing.
-        more: JSON-able entries of `policy.json` beside the sizes, for users of the folder.
+        more: JSON-able entries of `policy.json` in addition to the sizes, for users of the folder.
     """
     table, weights = as_files(network, **more)
     folder.mkdir(parents=True, exist_ok=True)

@@ -1,5 +1,5 @@
 """Weights of a reward's parts that adapt to the rollouts: to the spread of each part, or to the share of groups whose
-members it tells apart.
+members it distinguishes.
 """
 
 from __future__ import annotations
@@ -202,7 +202,7 @@ class TimesTen(Config):
 
 
 Scale = Annotated[RunningQuantile | TimesTen, Field(discriminator="kind")]
-"""Any scale from an unbounded number to 0 to 1, told apart by `kind`."""
+"""Any scale from an unbounded number to 0 to 1, distinguished by `kind`."""
 
 
 @final

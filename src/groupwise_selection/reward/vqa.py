@@ -225,7 +225,7 @@ _WEIGHTS: Mapping[str, Callable[[Any], Mapping[str, float]]] = {
 
 
 class Mode(Config):
-    """The base of all modes: parts with weights, and the measured fields behind them."""
+    """The base of all modes: parts with weights, and the measured fields that they read."""
 
     def weights(self) -> dict[str, float]:
         """Returns part -> weight; parts of weight 0 are left out."""
@@ -356,13 +356,13 @@ class Relevance(Mode):
 
 
 AnyMode = Annotated[Legacy | HardPlusSoft | Hybrid | Plain | Expected | Relevance, Field(discriminator="kind")]
-"""Any mode, told apart by `kind`."""
+"""Any mode, distinguished by `kind`."""
 
 
 SHOTS = "shots"
 """The column with the number of examples that were shown."""
 _RANGES = {"info": (-1.0, 1.0), "quality": (-1.0, 1.0)}
-"""Lowest and highest values of measured fields; all other fields lie between 0 and 1."""
+"""Lowest and highest values of measured fields; all other fields are between 0 and 1."""
 _BETWEEN_0_AND_1 = ("accuracy", "expected", "probability", "relevance")
 
 

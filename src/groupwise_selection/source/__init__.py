@@ -11,6 +11,6 @@ from groupwise_selection.source.files import Files
 from groupwise_selection.source.tickets import Tickets
 
 SourceConfig = Annotated[DigitRules | Files | Tickets, Field(discriminator="kind")]
-"""Any source, told apart by `kind`."""
+"""Any source, distinguished by `kind`."""
 
 __all__ = ["DigitRules", "Files", "SourceConfig", "Tickets"]

@@ -22,7 +22,7 @@ YES, NO = "yes", "no"
 NUM_IMAGES = {"train": 1000, "validation": 200, "held_out": 597}
 """The split of scikit-learn's 1,797 digits, after a fixed shuffle. Demonstrations show images of `train` only."""
 DIMENSIONS = 4
-"""Principal components of an image that rules are made of, unless the configuration says otherwise."""
+"""Principal components of an image that rules are made of, unless the configuration sets another number."""
 
 
 @final

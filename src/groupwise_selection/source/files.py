@@ -52,7 +52,7 @@ class ExampleLine(Line):
 
         Args:
             vector: its embedding, `[D]`.
-            file: of the line; paths of pictures are relative to its folder.
+            file: the file of the line; paths of pictures are relative to its folder.
         """
         return Example(self.id, self.question, self.answer or "", vector, _image(self, file), self.clusters)
 
@@ -64,12 +64,12 @@ def read_lines(kind: type[_Line], path: str | Path, key: str) -> dict[str, _Line
     """Reads all lines of a file by their places, `FILE, line 3 ('q2')`.
 
     Args:
-        kind: of the lines.
-        path: of the file.
-        key: of the configuration that names it, for errors.
+        kind: the kind of the lines.
+        path: the path of the file.
+        key: the key of the configuration that names it, for errors.
 
     Raises:
-        ConfigError: a line cannot be read, or an id stands twice; the message names the line and the field.
+        ConfigError: a line cannot be read, or an id appears twice; the message names the line and the field.
     """
     lines: dict[str, _Line] = {}
     ids: set[str] = set()
@@ -115,7 +115,7 @@ Path_ = Annotated[str, Field(min_length=1)]
 @final
 class Files(Config):
     """One JSON object a line. A query: `id`, `question`, `answers` (one of each annotator), and optionally `pool`
-    (ids of examples), `image` (a path, beside the file), `choices`, `clusters` (`{"image": "17"}`), `split`. An
+    (ids of examples), `image` (a path relative to the file), `choices`, `clusters` (`{"image": "17"}`), `split`. An
     example: `id`, `question`, `answer`, and optionally `image`, `clusters`.
 
     Args:
@@ -151,7 +151,7 @@ class Files(Config):
 
         Raises:
             ConfigError: a file does not exist, a line cannot be read, a field is missing or of the wrong type, an id is
-                unknown or stands twice, or embeddings do not fit; the message names file, line and field.
+                unknown or appears twice, or embeddings do not fit; the message names file, line and field.
         """
         query_lines = read_lines(QueryLine, self.queries, "source.queries")
         example_lines = read_lines(ExampleLine, self.examples, "source.examples")

@@ -6,7 +6,7 @@ Two JSON files are read. Keys are queries' ids; keys that begin with `_` hold re
     candidates  {"17": {"pointer_candidates": [{"pointer": [3, 8], "pointer_pos": [0, 4], "vqa_correct": 1,
     "vqa_acc_score": 0.9, ...}]}}
 
-A beam ends with the query itself and is written in the order of the prompt: its last example stands next to the query.
+A beam ends with the query itself and is written in the order of the prompt: its last example is next to the query.
 A score is an information gain, the more the better, and the best beam comes first. `pointer` names examples of the
 whole data set, `pointer_pos` places in the pool. Candidates carry `vqa_correct`, `vqa_acc_score`, `vqa_gt_prob`,
 `vqa_rel_score`, `beam_score` and `logprob_score`; those marked `eval_failed`, or judged by a fallback, are left out.
@@ -38,7 +38,7 @@ class Candidate:
     """An ordered choice for a query, with its recorded fields.
 
     Args:
-        picks: places in the query's pool, in the order of the prompt: the last stands next to the query.
+        picks: places in the query's pool, in the order of the prompt: the last is next to the query.
         fields: measured field -> value, by the column names of rewards; of a beam, `quality` and `info` are its score.
 
     Example:
@@ -93,9 +93,9 @@ class Recorded(Config):
             candidates by query, with remarks on those that are left out.
 
         Raises:
-            ConfigError: the file has another format; a number is no example of the pool; a query is among its examples;
-                an example stands twice; scores are no numbers or have no clear direction; no query is of the data. The
-                message names the query and the entry.
+            ConfigError: the file has another format; a number is not an example of the pool; a query is among its
+                examples; an example appears twice; scores are not numbers or have no clear direction; no query is of
+                the data. The message names the query and the entry.
         """
         tree = read_json(Path(self.path))
         entries = {str(key): value for key, value in tree.items() if not str(key).startswith("_")}

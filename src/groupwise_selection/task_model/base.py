@@ -17,7 +17,7 @@ class TaskModel(Protocol):
         """Computes `log P(answer | query, demos)` in nats for each answer of each row.
 
         Args:
-            queries: one a row; a query may stand in several rows.
+            queries: one a row; a query may appear in several rows.
             demos: demonstrations of each row, in the order of the prompt.
             answers: the answers to score in each row.
         """

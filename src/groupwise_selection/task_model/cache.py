@@ -1,6 +1,6 @@
 """A cache of a task model's answers on disk: the answer to a prompt is always the same, and computing it is expensive.
 
-One SQLite database a model, whose name says which weights, template and machine; one row a prompt:
+One SQLite database a model, whose name contains which weights, template and machine; one row a prompt:
 
     key = hash(query, demonstrations in order, answers), value = {answer: nats}
 
@@ -35,7 +35,7 @@ from groupwise_selection.task_model.template import Template
 log = logging.getLogger("groupwise")
 
 _WRITTEN_TOGETHER = 32
-"""Rows that are computed between two writes; a run that is killed loses no more."""
+"""The number of rows that are computed between two writes. A run that is killed loses no more."""
 
 
 @final
@@ -48,7 +48,7 @@ class CachedTaskModel:
         folder: folder of the databases; unset takes `task_model_answers` in Groupwise's cache.
         machine: further influences on the last digits: the device, its threads, the versions of libraries.
 
-    A cache is a convenience: where nothing can be written, there is one warning and the run goes on.
+    A cache is a convenience: where nothing can be written, there is one warning and the run continues.
     """
 
     def __init__(self, model: TaskModel, folder: Path | None = None, machine: str = "") -> None:
@@ -135,7 +135,7 @@ class CachedTaskModel:
 
 
 def machine() -> str:
-    """Describes the influences on the last digits of a model's numbers, beside the model and its device."""
+    """Describes the influences on the last digits of a model's numbers, other than the model and its device."""
     import torch
     import transformers
 
@@ -223,7 +223,7 @@ class AnswerFile:
         self._execute("INSERT OR REPLACE INTO answers VALUES (?, ?, ?)", rows)
 
     def _execute(self, statement: str, rows: Sequence[tuple[str, ...]]) -> None:
-        """Runs a statement for each row. Where the database cannot be used, one warning says so."""
+        """Runs a statement for each row. Where the database cannot be used, there is one warning."""
         if not self._works:
             return
         try:

@@ -23,7 +23,7 @@ from groupwise_selection.task_model.template import ChatTemplate, Template, Text
 
 @final
 class CausalLMTaskModel:
-    """A frozen causal language model behind a template; see `groupwise_selection.task_model.base.TaskModel`.
+    """A frozen causal language model with a template; see `groupwise_selection.task_model.base.TaskModel`.
 
     `score = sum_t log p(answer_t | prompt, answer_<t)`: the prompt is the template's text tokenised once, the answer is
     tokenised by itself, and the two lists of ids are joined. No text is tokenised again, so no token spans the
@@ -105,7 +105,7 @@ class CausalLMTaskModel:
         return [answer[tuple(prompt)] for prompt in prompts]
 
     def _engine(self, longest: int) -> Engine:
-        """Returns the engine that writes answers to prompts of at most so many tokens; a model that keeps a state in
+        """Returns the engine that writes answers to prompts of at most that many tokens; a model that keeps a state in
         place of keys and values writes one answer at a time.
         """
         if self._keeps_keys is None:

@@ -1,4 +1,4 @@
-"""The models that answer, as configuration, told apart by `kind`. Imports neither torch nor transformers."""
+"""The models that answer, as configuration, distinguished by `kind`. Imports neither torch nor transformers."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ class CausalLM(_Pretrained):
 @final
 class ImageText(_Pretrained):
     """An image-text model of transformers, frozen; safetensors only. A processor that needs torchvision for
-    videos alone is opened without it; the error of any other says which build to install.
+    videos alone is opened without it; the error of any other states which build to install.
 
     Example:
         >>> ImageText(path="models/llava").template.question
@@ -181,4 +181,4 @@ class TicketLM(Config):
 
 
 TaskModelConfig = Annotated[DigitRules | CausalLM | ImageText | TicketLM, Field(discriminator="kind")]
-"""Any task model, told apart by `kind`."""
+"""Any task model, distinguished by `kind`."""

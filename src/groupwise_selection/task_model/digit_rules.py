@@ -26,16 +26,16 @@ from groupwise_selection.task_model.config import DigitRules
 log = logging.getLogger("groupwise")
 
 VERSION = 1
-"""The version of the trained model. Every change of the code that changes the weights that training ends with raises
-it, and a stored one of an earlier version is not used.
+"""The version of the trained model. Raise it with every code change that changes the trained weights: a stored model of
+an earlier version is not used.
 """
 
 _TRAINED_DEMOS = 4
 _FOLLOW_SHARE = 0.75
 """Share of demonstrations in training that follow the rule of the query."""
 _NEAREST_SHARE, _NUM_CANDIDATES = 0.5, 12
-"""Share of episodes whose demonstrations are similar to the query's image, the nearest of so many candidates, as in the
-prompts of a good selector.
+"""Share of episodes whose demonstrations are similar to the query's image, the nearest of that many candidates, as in
+the prompts of a good selector.
 """
 _ANSWERS = {YES: 0, NO: 1}
 

@@ -76,12 +76,12 @@ def open_model(config: ImageText, device: str | torch.device = "cpu") -> ImageTe
 
 @final
 class ImageTextTaskModel:
-    """A frozen image-text model behind a template; see `groupwise_selection.task_model.base.TaskModel`.
+    """A frozen image-text model with a template; see `groupwise_selection.task_model.base.TaskModel`.
 
     `score = sum_t log p(answer_t | pictures, prompt, answer_<t)`, the answer's ids appended to the processor's.
 
     Args:
-        model: of transformers, loaded by `AutoModelForImageTextToText`.
+        model: the model of transformers, loaded by `AutoModelForImageTextToText`.
         processor: its processor, with a tokenizer and an image processor.
         template: template of the prompts; its `question` holds `{image}`.
         max_new_tokens: highest number of tokens of a generated answer.
@@ -200,7 +200,7 @@ class ImageTextTaskModel:
         begins = texts[0].startswith(self._tokenizer.bos_token or "\0")
         settings = {"add_special_tokens": False} if begins else {}
         inputs = dict(self._processor(text=texts, images=images, return_tensors="pt", **settings))
-        # Drop the tokens that the tokenizer appends: they would stand between a prompt and its answer.
+        # Drop the tokens that the tokenizer appends: they would be between a prompt and its answer.
         shape = inputs["input_ids"].shape
         length = shape[1] - (0 if begins else self._num_appended)
         return {

@@ -104,10 +104,10 @@ class ChatTemplate(Config):
 
     Args:
         system: the system's message; unset leaves it out.
-        question: `{question}` is replaced; with `{image}`, the picture stands before the text.
+        question: `{question}` is replaced; with `{image}`, the picture is before the text.
         answer: `{answer}` is replaced; the same text is scored, directly after the template's opening of the
             assistant's turn.
-        stop: texts that end a generated answer, beside the end of the turn.
+        stop: texts that end a generated answer, in addition to the end of the turn.
         template_arguments: further arguments of the model's chat template, for example `{ enable_thinking = false }`.
 
     Example:
@@ -161,4 +161,4 @@ class ChatTemplate(Config):
 
 
 Template = Annotated[TextTemplate | ChatTemplate, Field(discriminator="kind")]
-"""Any template, told apart by `kind`."""
+"""Any template, distinguished by `kind`."""

@@ -33,8 +33,8 @@ from groupwise_selection.task_model.config import CausalLM, TicketLM
 log = logging.getLogger("groupwise")
 
 VERSION = 1
-"""The version of the trained model. Every change of the code that changes the weights that training ends with raises
-it, and a stored one of an earlier version is not used.
+"""The version of the trained model. Raise it with every code change that changes the trained weights: a stored model of
+an earlier version is not used.
 """
 
 _TICKETS = 16

@@ -14,8 +14,8 @@ from groupwise.causal_lm.engine.server import EngineError, Interrupted, Server
 
 
 async def ask(client: Any, server: Server, path: str, body: Mapping[str, Any], *, is_quick: bool = False) -> Any:
-    """Returns what a server replies; None where it refuses the request or fails at this route alone, as one that does
-    not know it. One that fails at every route is found by the next request.
+    """Returns a server's reply; None where it refuses the request or fails at this route alone, as a server that lacks
+    the route does. If a server fails at every route, the next request finds it.
 
     Args:
         client, path, body, is_quick: see `Server.call`.
@@ -39,8 +39,8 @@ async def check_length(client: Any, server: Server, num_tokens: int) -> None:
 
     Args:
         client: an `httpx.AsyncClient`.
-        server: the one that is asked; one that does not tell passes.
-        num_tokens: of the longest prompt and completion of the run together.
+        server: the one that is asked; a server that does not report it passes.
+        num_tokens: the number of tokens of the longest prompt and completion of the run together.
 
     Raises:
         Interrupted: there is no connection, or no reply in time.
@@ -67,7 +67,7 @@ def too_short(server: Server, longest: int, num_tokens: int) -> EngineError:
     Args:
         server: the one.
         longest: where they end, tokens.
-        num_tokens: of prompt and completion together, as the run asks for them.
+        num_tokens: the number of tokens of prompt and completion together, as the run asks for them.
     """
     return EngineError(
         f"domain.engine: {server.address} ends every text at {longest} tokens, where the run asks for {num_tokens} of"
@@ -77,7 +77,7 @@ def too_short(server: Server, longest: int, num_tokens: int) -> EngineError:
 
 
 def _longest(text: str, model: str) -> int | None:
-    """Returns the `max_model_len` of a model in a server's list; None where it is not told."""
+    """Returns the `max_model_len` of a model in a server's list; None where the list has none."""
     try:
         longest = next(entry["max_model_len"] for entry in json.loads(text)["data"] if entry["id"] == model)
         return longest if isinstance(longest, int) else None
@@ -85,8 +85,8 @@ def _longest(text: str, model: str) -> int | None:
         return None
 
 
-# The shape of a server's model beside the trained one's. A server that reads weights of another shape ends at its
-# next request, or holds a mixture of two models, whoever it belongs to.
+# Compares the shape of a server's model with the trained one's. A server that reads weights of another shape crashes at
+# its next request or holds a mixture of two models, even if it belongs to somebody else.
 
 _EMBEDDING = re.compile(r"embedding_dim=(\d+), org_vocab_size=(\d+)")
 """vLLM's description of an embedding or a head."""
@@ -97,11 +97,11 @@ _MEMBER = re.compile(r"\((\d+)(?:-(\d+))?\): ")
 
 async def check_shape(client: Any, server: Server, model: Any) -> None:
     """Asks a server to describe its model, which must have a head or an embedding of the trained head's shape, and as
-    many layers. Layers are told apart from other lists of modules where both models have lists of one length alone.
+    many layers. Layers are distinguished from other lists of modules where both models have lists of one length alone.
 
     Args:
         client: an `httpx.AsyncClient`.
-        server: the one that is asked; one that cannot tell passes.
+        server: the one that is asked; a server that cannot describe it passes.
         model: the trained one, without its adapter.
 
     Raises:
@@ -149,8 +149,8 @@ def _refuse(server: Server, difference: str) -> None:
     )
 
 
-# The tokenizer of a server beside the trained model's. Prompts go by token ids, so that a server of another
-# vocabulary would read another text; and weights of another shape end it, whoever it belongs to.
+# Compares a server's tokenizer with the trained model's. Prompts are sent as token ids, so a server with another
+# vocabulary would read another text. Weights of another shape would crash it, even if it belongs to somebody else.
 
 _NUM_PROMPTS, _NUM_TOKENS = 4, 64
 
@@ -166,7 +166,7 @@ async def check_vocabulary(client: Any, server: Server, tokenizer: Any, prompts:
         prompts: token ids.
 
     Raises:
-        EngineError: the server tokenizes every prompt otherwise.
+        EngineError: the server tokenizes every prompt differently.
         Interrupted: it does not answer.
     """
     differing: tuple[str, list[int], list[int]] | None = None

@@ -25,7 +25,7 @@ class Fleet:
 
     Args:
         config: the deadlines.
-        addresses: of the servers.
+        addresses: the addresses of the servers.
         transport: the weights' way to them; `None` where others refresh them, or another process sends the weights.
         proof: the check of a server that was sent weights.
         eos: the ids that end a completion.
@@ -81,8 +81,8 @@ class Fleet:
         return {server.address: server.model for server in self.servers if server.version == self.version}
 
     def mark_proved(self, names: Mapping[str, str]) -> None:
-        """Notes which servers hold the weights of now, as another process has proved. One that was away is sent them
-        later, under the name that the others have.
+        """Notes the servers that hold the current weights, as another process has proved. A server that was away gets
+        them later, under the name that the others have.
 
         Args:
             names: under which they serve them, by address.
@@ -99,8 +99,8 @@ class Fleet:
             server.version = None
 
     async def ready(self, client: Any, number: int) -> Server:
-        """Returns the server of a group, which holds the weights of now: the one of its number, or the next that
-        answers.
+        """Returns the server for a group: the one with the group's number, or the next one that answers. It holds the
+        current weights.
 
         Args:
             number: the number of the group; groups are shared by their numbers, so that a group's members meet the
@@ -122,7 +122,7 @@ class Fleet:
                         if self.ended_by is not None:
                             raise self.ended_by
                         if server.rests_until > clock():
-                            # The one who had the lock before found that it does not answer.
+                            # The previous holder of the lock found that this server does not answer.
                             continue
                         began = clock()
                         await self._set_sleep(client, server, False)
@@ -140,7 +140,7 @@ class Fleet:
             await asyncio.sleep(max(0.02, min(next_try - clock(), 1.0)))
 
     def begin_batch(self) -> None:
-        """Begins the patience with every server anew. One that fails goes on resting."""
+        """Renews the patience with every server. A server that failed continues its rest."""
         self.ended_by = None
         for server in self.servers:
             # A lock belongs to one event loop, and every batch runs in its own.
@@ -148,11 +148,11 @@ class Fleet:
             server.failing_since = None
 
     def failed(self, server: Server, error: Interrupted, *, waited: float = 0.0) -> None:
-        """Notes a server's failure, and says so once: at the first one in a row that is more than being busy, or when
-        it has been busy for `silence_seconds`.
+        """Notes a server's failure, and reports it once: at the first one in a row that is more than being busy, or
+        when it has been busy for `silence_seconds`.
 
         Args:
-            server: that failed.
+            server: the server that failed.
             error: how.
             waited: the seconds that all requests to it waited for this attempt. While others take its groups, it rests
                 five times as long, so that a server that takes connections and answers nothing slows the run little.
@@ -161,7 +161,7 @@ class Fleet:
         server.is_checked = server.is_checked and error.is_busy
         others = sum(other.num_failures == 0 for other in self.servers if other is not server)
         server.failed(error, now, least_rest=5.0 * waited if others else 0.0)
-        # The first reason tells more than that it has gone since.
+        # The first reason explains more than later ones, which only report that the server is gone.
         server.reasons = list(dict.fromkeys([*server.reasons[:1], str(error)]))
         assert server.unwell_since is not None
         is_news = not error.is_busy or now - server.unwell_since >= self._config.silence_seconds
@@ -177,8 +177,8 @@ class Fleet:
             )
 
     def succeeded(self, server: Server) -> None:
-        """Forgets a server's failures, and says that it is back where one was said. An answer that was under way when
-        it failed does not tell that.
+        """Forgets a server's failures, and reports that it is back if the failure was reported. An answer that was
+        under way when it failed does not prove that it works.
         """
         if server.is_reported_down and (server.version == self.version or not self._proves):
             server.is_reported_down = False
@@ -216,7 +216,9 @@ class Fleet:
             self._count("sleep_seconds", time.perf_counter() - began)
 
     async def _check_compatible(self, client: Any, server: Server) -> None:
-        """Refuses a server of another kind than the run needs, when it is asked for the first time since it failed."""
+        """Refuses a server that is not of the kind that the run needs. A server is checked at its first request, and
+        again after a failure.
+        """
         if server.is_checked:
             return
         if self.longest:
@@ -229,7 +231,7 @@ class Fleet:
         server.is_checked = True
 
     async def _renew(self, client: Any, server: Server) -> None:
-        """Sends the weights to a server if this process does so, and lets it prove them."""
+        """Sends the weights to a server if this process is the sender, and checks that the server has them."""
         if not self._proves or server.version == self.version:
             return
         began = time.perf_counter()
@@ -242,7 +244,7 @@ class Fleet:
         self.numbers["proof_difference"] = max(self.numbers.get("proof_difference", 0.0), difference.nats)
         if fault := self._proof.fault(server.address, pieces, difference):
             if self._transport is None:
-                # The process that sends the weights will find it too, and send them.
+                # The process that sends the weights will find the same fault, and send them.
                 raise Interrupted(f"it does not hold the trained weights: {fault}")
             raise EngineError(f"domain.engine: {server.address} does not hold the trained weights: {fault}")
         server.version = self.version
@@ -256,7 +258,7 @@ class Fleet:
                 _, difference = await self._prove(client, server)
             except Interrupted as error:
                 self.failed(server, error)
-                # One that has gone since may have been another one when it answered.
+                # A server that is gone may have been restarted with other weights before it answered.
                 return error.is_busy
             return self._proof.explains(difference)
 
@@ -275,7 +277,9 @@ class Fleet:
         return pieces, difference
 
     def _end_long_rests(self, now: float) -> None:
-        """Ends long rests where every other server has failed for a while, since nobody takes their groups."""
+        """Ends long rests where every other server has failed for a while, because nobody else would take the groups of
+        the resting ones.
+        """
         resting = [server for server in self.servers if server.rests_until - now > LONGEST_REST]
         since = [server.failing_since for server in self.servers if server not in resting]
         if all(begin is not None and now - begin > LONGEST_REST for begin in since):

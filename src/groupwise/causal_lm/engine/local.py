@@ -92,7 +92,7 @@ class Generate(Engine):
 
     @staticmethod
     def _cut(request: Request, tokens: list[int], log_prob: list[float], stops: Stops) -> Turn:
-        """Cuts a row at its own end; generate pads it to the longest of the batch."""
+        """Cuts a row at its own end, because `generate` pads it to the longest row of the batch."""
         for n in range(1, min(len(tokens), request.num_tokens) + 1):
             if stops.ends(tokens[:n]):
                 return Turn(tokens[:n], log_prob[:n], True)
@@ -100,7 +100,7 @@ class Generate(Engine):
 
 
 class _Finite(LogitsProcessor):
-    """A guard that names the member whose distribution is broken, before `generate` draws from it."""
+    """A guard before each draw of `generate`: it names the member whose distribution is broken."""
 
     def __init__(self, requests: list[Request], longest: int) -> None:
         self.requests, self.longest = requests, longest
@@ -117,8 +117,8 @@ class _Finite(LogitsProcessor):
 
 @contextmanager
 def _plain_generation(model: Any) -> Iterator[None]:
-    """Removes a model folder's own generation settings within the block: folders bring penalties and truncations for
-    people who chat.
+    """Removes a model folder's own generation settings within the block. Folders bring penalties and truncations meant
+    for chatting.
     """
     previous = model.generation_config
     model.generation_config = GenerationConfig()
@@ -181,12 +181,12 @@ def why_not_sampled(backbone: Backbone) -> str | None:
     except DistributionError:
         # Weights that are NaN or infinite are reported when the first member is drawn.
         return None
-    except Exception as error:  # a family's code raises errors of any kind on another cache than its own
+    except Exception as error:  # a model family may raise any error if it is given another cache than its own
         if is_out_of_memory(error):
             raise
         return f"{type(error).__name__}: {str(error).strip().splitlines()[0] if str(error).strip() else ''}"
     differences = (rescored - drawn.log_prob)[drawn.mask].abs()
-    # Half precision rounds a log-prob by tenths where a model is large.
+    # Half precision rounds a large model's log-probs by tenths.
     half = next(backbone.model.parameters()).dtype.itemsize < 4
     agrees = bool(differences.mean() <= 0.5) if half else bool(differences.max() <= 0.05)
     if agrees:
@@ -215,7 +215,7 @@ def continues_from_keys(backbone: Backbone) -> bool:
             if is_out_of_memory(error):
                 raise
             return False
-    # A state-space layer holds a state, in some models beside keys and values.
+    # A state-space layer holds a state, in some models in addition to keys and values.
     return bool(cache.layers) and all(
         isinstance(layer, DynamicLayer) and layer.keys is not None and not hasattr(layer, "recurrent_states")
         for layer in cache.layers
@@ -223,7 +223,7 @@ def continues_from_keys(backbone: Backbone) -> bool:
 
 
 def _leaves_padding_out(backbone: Backbone) -> bool:
-    """Tests that the states of a text are the same with padding before it."""
+    """Tests that padding before a text does not change the states of the text."""
     ids = torch.arange(3, device=backbone.device).unsqueeze(0)
     padded, mask = torch.cat([ids[:, :2], ids], 1), torch.tensor([[0, 0, 1, 1, 1]], device=backbone.device)
     with backbone.evaluating():

@@ -123,7 +123,7 @@ class Proof:
         self.num_tokens = 0
         self._before: dict[str, list[Piece]] = {}
         self.first: float | None = None
-        """The relative difference of the first proof that passed, of this process or of the one that sends weights."""
+        """The relative difference of the first proof that passed, on this process or on the one that sends weights."""
         self.proved: list[tuple[list[int], list[float]]] = []
         """The tokens of the answers to this version's newest proof with the trainer's log-probs, of this process or of
         the one that sends weights."""
@@ -167,11 +167,13 @@ class Proof:
         return Difference.between(expected[mask], served)
 
     def _has_computed(self, pieces: Sequence[Piece]) -> bool:
-        """Tests that the answers are those whose log-probs the trainer has computed."""
+        """Tests that the trainer has already computed the log-probs of these answers."""
         return [piece.tokens for piece in pieces] == [tokens for tokens, _ in self.proved]
 
     def _compare_with_proved(self, pieces: Sequence[Piece]) -> Difference:
-        """Compares answers up to the first token that differs, as one may where two are nearly as probable."""
+        """Compares answers up to the first token that differs. A difference is legal where two tokens are nearly as
+        probable.
+        """
         expected, served = list[float](), list[float]()
         for piece, (tokens, log_prob) in zip(pieces, self.proved, strict=False):
             pairs = zip(piece.tokens, tokens, strict=False)
@@ -208,7 +210,7 @@ class Proof:
         """Returns what is wrong with a server's log-probs, in one sentence; empty where rounding explains them.
 
         Args:
-            address: of the server.
+            address: the address of the server.
             pieces: its answers.
             difference: the comparison of the answers.
         """

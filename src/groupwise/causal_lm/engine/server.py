@@ -24,7 +24,7 @@ _SERVER_NUM_TOKENS = re.compile(r"^vllm:(?:prompt|generation)_tokens_total{[^}]*
 """vLLM's counters of all tokens that it has read and written."""
 
 LONGEST_REST = 5.0
-"""The seconds that a server rests at most after failures, while no other takes its groups."""
+"""The longest rest of a server after failures, in seconds, while no other server takes its groups."""
 
 
 WITHOUT_PROXY = {f"all://{host}": None for host in ("localhost", "127.0.0.1", "[::1]")}
@@ -78,7 +78,7 @@ class Server:
     Attributes:
         model: the name under which it serves the trained weights.
         version: the version of the weights that it has proved to hold; `None` where that is open.
-        is_reported_down: whether it was said to have failed, and has not answered since.
+        is_reported_down: whether it was reported to have failed, and has not answered since.
         failing_since: since when it has not answered in this batch, on the clock of the event loop; `None` where it
             has.
         unwell_since: the same, of all batches.
@@ -104,12 +104,12 @@ class Server:
         self.reasons: list[str] = []
 
     async def call(self, client: Any, path: str, body: Mapping[str, Any], *, is_quick: bool = False) -> Any:
-        """Posts a request and returns its JSON, or its text where it is none.
+        """Posts a request and returns its JSON, or its text where it is not JSON.
 
         Args:
             client: an `httpx.AsyncClient`.
-            path: of the route.
-            body: of the request.
+            path: the path of the route.
+            body: the body of the request.
             is_quick: whether the server answers at once, or when the completions under way have ended.
 
         Raises:
@@ -131,7 +131,7 @@ class Server:
         raise self._refusal(reply.status, reply.text)
 
     async def _wait_while_alive(self, client: Any, request: asyncio.Future[Any], quick_path: str) -> None:
-        """Waits for a request, and asks for the server's health meanwhile: the machine accepts connections also for a
+        """Waits for a reply and asks for the server's health meanwhile: the machine accepts connections even for a
         process that has stopped.
 
         Raises:
@@ -222,9 +222,9 @@ class Server:
         return piece
 
     async def _works_for_others(self, client: Any) -> bool:
-        """Tests whether the server reads or writes tokens for any process: then a request waits its turn."""
+        """Tests whether the server is busy with tokens for any process; if it is, a request only waits its turn."""
         before = math.nan
-        # A server may fail here in any way; then it is one that does not work.
+        # A server may fail here in any way. It then counts as one that does not work.
         with contextlib.suppress(Exception):
             async with asyncio.timeout(self.config.silence_seconds / 2):
                 while counts := _SERVER_NUM_TOKENS.findall((await client.get(f"{self.address}/metrics")).text):
@@ -270,7 +270,7 @@ class Server:
         )
 
     def _joined(self, piece: Piece, event: Any) -> Piece:
-        """Returns the piece with the tokens of an event."""
+        """Returns the piece with the tokens of an event appended."""
         if isinstance(event, dict) and "error" in event:
             raise Interrupted(" ".join(str(event["error"])[:300].split()), piece)
         try:
@@ -292,7 +292,7 @@ class Server:
                 f"{self.address} gave a log-prob that is not finite for a token that it sampled; look at the server's"
                 " own log"
             )
-        # A reason that is neither an end nor the limit is no answer of the policy's.
+        # Any other finish reason means that the policy did not give this answer.
         known: Any = finish if finish in ("", "stop", "length") else "abort"
         return Piece(piece.tokens + tokens, piece.log_prob + log_prob, known)
 
@@ -306,7 +306,7 @@ def request_body(
         prompt: token ids.
         num_tokens: the longest completion.
         settings: temperature, truncation and stop texts.
-        seed: of the draws.
+        seed: the seed of the draws.
         eos: ids that end the completion.
     """
     return {
@@ -326,13 +326,13 @@ def request_body(
         "stop_token_ids": list(eos),
         "include_stop_str_in_output": True,
         "skip_special_tokens": False,
-        # Tokenising the text again need not give the tokens that were sampled.
+        # Tokenising the text again may give other tokens than those that were sampled.
         "return_tokens_as_token_ids": True,
     }
 
 
 def _message(text: str) -> str:
-    """Returns what vLLM says in a refusal; the whole text where it says it otherwise."""
+    """Returns vLLM's message of a refusal; the whole text where the text has another form."""
     try:
         return str(json.loads(text)["error"]["message"])
     except (ValueError, KeyError, TypeError, RecursionError):
@@ -340,7 +340,7 @@ def _message(text: str) -> str:
 
 
 async def _start(reply: Any) -> bytes:
-    """Returns the first bytes of a reply, enough for a message."""
+    """Returns the first bytes of a reply, enough for an error message."""
     content = b""
     async for chunk in reply.aiter_bytes():
         content += chunk

@@ -27,7 +27,7 @@ _PREFIX = re.compile(r"^\(\w+ pid=\d+\) (?:ERROR \S+ \S+ \[\S+\] )?")
 _ERROR = re.compile(r"\b(?:\w*Error|\w*Exception|error): ")
 _NO_ERROR = re.compile(r"^(?:WARNING|INFO|DEBUG)\b|root cause above|^Traceback|^Process ")
 _RANKS = (8, 16, 32, 64, 128, 256, 320, 512)
-"""The ranks that vLLM allows as the largest of an adapter."""
+"""The values that vLLM allows for the largest rank of an adapter."""
 
 
 @final
@@ -107,7 +107,7 @@ class StartedServer:
         assert self._process is not None
         end = time.monotonic() + self._config.start_seconds
         while True:
-            # Another program may have taken its port and answer in its place.
+            # Another program may have taken the server's port and answer in its place.
             if reason := self.exit_reason():
                 raise EngineError(reason)
             with contextlib.suppress(httpx.HTTPError):
@@ -156,7 +156,9 @@ def last_error(log: str) -> str:
 
 
 def _same_device() -> dict[str, str]:
-    """Returns the variable by which a server sees the GPU of this process alone; nothing where it uses none."""
+    """Returns the environment variable that shows the server only this process's GPU; empty where the process uses
+    none.
+    """
     if not torch.cuda.is_initialized():
         return {}
     place = torch.cuda.current_device()

@@ -37,7 +37,7 @@ def main() -> int:
 
 
 def _end_with_parent() -> None:
-    """Asks Linux to send SIGTERM to the command when this program is killed; elsewhere the command then goes on."""
+    """Asks Linux to send SIGTERM to the command when this program is killed; elsewhere the command then continues."""
     with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
 
@@ -47,7 +47,7 @@ def _raise(number: int, frame: Any) -> None:
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """Ends the whole group: at once where its first process has ended already."""
+    """Ends the whole process group. It gets time to end by itself only while its first process is running."""
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     end = time.monotonic() + SECONDS_TO_END
     with contextlib.suppress(ProcessLookupError):

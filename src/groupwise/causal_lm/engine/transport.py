@@ -38,8 +38,8 @@ _PREFIX = "groupwise-"
 
 @final
 class ScratchFolder(tempfile.TemporaryDirectory[str]):
-    """A temporary folder that is locked while its process lives. Processes of other containers, to whom its number says
-    nothing, see by that whether it is in use.
+    """A temporary folder that is locked while its process lives. The lock tells processes of other containers, where
+    the process number means nothing, that it is in use.
     """
 
     def __init__(self, prefix: str, place: Path) -> None:
@@ -74,7 +74,9 @@ def scratch_folder(kind: str, model: Any, parent: Path | None = None) -> Scratch
 
 
 def _is_left(path: Path) -> bool:
-    """Tests that nobody holds a folder. One of a minute ago may be about to be locked."""
+    """Tests that no process holds a folder. A folder younger than a minute counts as held, since its maker may be about
+    to lock it.
+    """
     descriptor = os.open(path, os.O_RDONLY)
     try:
         return time.time() - path.stat().st_mtime > 60 and file_lock.take(descriptor)
@@ -106,7 +108,7 @@ class Transport(ABC):
     @abstractmethod
     def write(self, version: int) -> None:
         """Takes the weights of a version, counted from 0, and forgets those of the version before. The model has them
-        during this call; a model in shards lies elsewhere afterwards, and servers that come back are sent them later.
+        during this call; a model in shards is elsewhere afterwards, and servers that come back are sent them later.
         """
 
     @abstractmethod
@@ -117,7 +119,7 @@ class Transport(ABC):
         Args:
             client: an `httpx.AsyncClient`, without deadlines of its own.
             server: `server.call(client, "/collective_rpc", {...})` posts to it, with its deadlines.
-            version: of the weights.
+            version: the version of the weights.
 
         Raises:
             Interrupted: another try may succeed; the server is asked again, for `patience_seconds` at most.
@@ -139,7 +141,7 @@ class FileTransport(Transport):
 
     def __init__(self, model: Any, tokenizer: Any, folder: Path | None) -> None:
         super().__init__(model, tokenizer, folder)
-        # A server has a working directory of its own.
+        # The server has another working directory.
         self._parent = folder and folder.absolute()
         self._scratch: ScratchFolder | None = None
         if folder is not None:
@@ -147,12 +149,12 @@ class FileTransport(Transport):
 
     @property
     def folder(self) -> Path:
-        """The folder of all versions, made where it is first asked for: then the model has the weights that will lie
-        there, also one that lies in shards meanwhile.
+        """The folder of all versions, made where it is first asked for: then the model has the weights that will be
+        there, also one that is in shards meanwhile.
         """
         if self._scratch is None:
             self._scratch = scratch_folder("weights", self.model, self._parent)
-            # Servers of another user read the weights as well.
+            # A server may run as another user, who reads the weights as well.
             Path(self._scratch.name).chmod(0o755)
         return Path(self._scratch.name)
 
@@ -213,7 +215,7 @@ async def reload_folder(client: Any, server: Server, path: str) -> None:
     Args:
         client: an `httpx.AsyncClient`.
         server: the one that reads.
-        path: of the folder, as the server sees it.
+        path: the path of the folder, as the server sees it.
 
     Raises:
         Interrupted: it does not answer, or did not read the weights.
@@ -249,7 +251,7 @@ async def _reload(client: Any, server: Server, path: str) -> None:
 
 @final
 class LoraTransport(FileTransport):
-    """The adapter alone, loaded beside the base model that the server has.
+    """The adapter alone, loaded in addition to the base model that the server has.
 
     Every version has a name of its own, so that no answer can be of another version or another run. vLLM would take new
     weights under an old name too (`load_inplace`), but then reads the files again for every token that it generates.
@@ -270,7 +272,7 @@ class LoraTransport(FileTransport):
         try:
             await server.call(client, "/v1/load_lora_adapter", body)
         except EngineError as error:
-            # It took this version before its connection broke.
+            # The server took this version before the connection broke.
             if "already been loaded" not in str(error):
                 raise EngineError(
                     f"{error}; to take adapters it must be started with --enable-lora --max-lora-rank RANK, and with"
@@ -296,8 +298,8 @@ def without_adapter(model: Any) -> Any:
 
 
 def _name_head(model: Any, weights: Path) -> None:
-    """Adds the head to the weights where it is tied to the embedding: vLLM on a CPU keeps a packed copy of such a head,
-    and reads it again only under its own name.
+    """Adds the head to the weights where it is tied to the embedding. vLLM on a CPU keeps a packed copy of such a head,
+    and reads it again only under the head's own name.
     """
     base = base_of(model)
     head = base.get_output_embeddings()
@@ -335,7 +337,7 @@ def named(transport: Transport, method: str) -> Iterator[None]:
     except (EngineError, Interrupted, ConfigError):
         raise
     except (httpx.HTTPError, ConnectionError, TimeoutError) as error:
-        # The error of an HTTP status has a second line.
+        # The error of an HTTP status has a second line, which is dropped.
         raise Interrupted(
             f"{place}: {type(error).__name__}: {str(error).partition(chr(10))[0]}".rstrip(": ")
         ) from error

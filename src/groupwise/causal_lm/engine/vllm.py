@@ -84,7 +84,7 @@ class Vllm(Engine):
 
     @property
     def needs_rescoring(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """True of a model in shards, whose log-probs all processes compute together."""
+        """True for a sharded model: all processes together have to compute its log-probs."""
         return self.live and self.backbone.shards is not None
 
     def sample(self, batch: GroupBatch) -> Completions:
@@ -148,7 +148,7 @@ class Vllm(Engine):
                 'train.sharding = "full" with domain.engine.kind = "vllm": what the servers hold is proved on the CPU,'
                 ' where flash attention does not compute; write domain.model.attention = "sdpa"'
             )
-        # A process sees changes of its own shards alone.
+        # Processes compare their checksums, since each sees changes in its own shards only.
         weights = checksum(self.backbone.model if shards is None else shards.model)
         self._has_changed = any(peers.gather(weights != self._weights)) or self._has_changed
         self._weights = weights
@@ -197,9 +197,9 @@ class Vllm(Engine):
         return converse(complete, self.backbone, batch, rescores=not self.needs_rescoring)
 
     def _is_far(self, batch: GroupBatch, completions: Completions) -> bool:
-        """Tests whether the sampled log-probs are further from the rescored ones than rounding takes them; of a model
-        in shards those of a few members, by the process that has the weights. Where the two are not of one
-        distribution, the servers prove their weights once more.
+        """Tests whether the sampled log-probs differ from the rescored ones by more than rounding. With a sharded
+        model, the process that has the weights tests a few members. If the two distributions differ, the servers have
+        to prove their weights again.
         """
         if batch.settings.greedy or batch.settings.truncates:
             return not _run(self._with_client(self._fleet.prove_again))
@@ -223,7 +223,7 @@ class Vllm(Engine):
             raise EngineError(_OTHER_WEIGHTS)
 
     async def _with_client(self, work: Callable[[Any], Coroutine[Any, Any, _T]]) -> _T:
-        """Runs requests to the servers in an event loop of their own."""
+        """Runs requests to the servers in a separate event loop."""
         import httpx
 
         self._fleet.begin_batch()
@@ -251,7 +251,7 @@ class Vllm(Engine):
                 task.cancel()
 
     async def _complete(self, client: Any, request: Request, settings: SamplingConfig) -> Turn:
-        """Asks until the completion ends; what a server that broke off has sampled stays, and the rest is asked for."""
+        """Asks until the completion ends. The tokens of a server that broke off are kept, and the rest is asked for."""
         tokens: list[int] = []
         log_prob: list[float] = []
         clock = asyncio.get_running_loop().time
@@ -277,7 +277,8 @@ class Vllm(Engine):
                 raise EngineError(
                     f"{server.address} gave {len(piece.tokens)} tokens, asked for 1 to {request.num_tokens}"
                 )
-            # A stop text across the place where the server broke off it does not see, nor one that it broke off after.
+            # The server does not see a stop text that starts before the place where it broke off and ends after it, nor
+            # one after which it broke off.
             if not is_whole and settings.stop and (end := self._end_of(tokens, settings)):
                 return Turn(tokens[:end], log_prob[:end], True)
             if piece.finish == "stop":
@@ -297,7 +298,9 @@ class Vllm(Engine):
                 await asyncio.sleep(0.1)
 
     def _end_of(self, tokens: Sequence[int], settings: SamplingConfig) -> int | None:
-        """Returns the number of tokens after which an end token or a stop text ends the turn, where one does."""
+        """Returns the number of tokens after which an end token or a stop text ends the turn; None where the turn goes
+        on.
+        """
         if settings.stop not in self._stops:
             vocabulary = self.backbone.head.out_features
             self._stops[settings.stop] = Stops(
@@ -323,8 +326,8 @@ def _addresses(config: VllmEngine) -> tuple[tuple[str, ...], bool]:
 
 
 def checksum(model: torch.nn.Module) -> tuple[int, ...]:
-    """Returns sums of the bits of every trained weight (of this process's part of it), which change with any of them,
-    however it is written.
+    """Returns sums over the bits of every trained weight (of this process's part of it). They change with any weight,
+    however it was written.
 
     Example:
         >>> layer = torch.nn.Linear(1, 1)
@@ -341,7 +344,7 @@ def checksum(model: torch.nn.Module) -> tuple[int, ...]:
 
 
 def _run(work: Coroutine[Any, Any, _T]) -> _T:
-    """Waits for a coroutine; in another thread where this one already runs a loop, as in a notebook."""
+    """Waits for a coroutine, in another thread if this one already runs a loop, as in a notebook."""
     try:
         asyncio.get_running_loop()
     except RuntimeError:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 Messages = list[dict[str, Any]]
 
-# The mark stands for the policy's turn where only the text after it is needed; no template writes it by itself.
+# The mark replaces the policy's turn where only the text after it is needed. No template writes the mark by itself.
 _MARK = "\u2402the policy's turn\u2403"
 _PROBE = "resultofatool"
 
@@ -53,7 +53,7 @@ class Chat:
 
     @property
     def template(self) -> str:
-        """The chat template's text; of several, the one that is used here."""
+        """The chat template's text; if there are several templates, the one that is used here."""
         return self.tokenizer.get_chat_template(tools=self.tools or None)
 
     def messages(self, prompt: str | Sequence[Mapping[str, Any]]) -> Messages | None:
@@ -101,7 +101,7 @@ class Chat:
 
         Args:
             prompt: the conversation's prompt, which decides whether it is a chat.
-            text: of the turn; one that ends with such a token gets no other.
+            text: the text of the turn; one that ends with such a token gets no other.
             ends: ids that end a turn by themselves.
         """
         ids = self.encode_text(text)
@@ -116,7 +116,7 @@ class Chat:
         return [*ids, ends[0] if eos is None else eos]
 
     def reply_message(self, text: str) -> dict[str, Any]:
-        """Returns an environment's text as a message; beside tools, as the result of one."""
+        """Returns an environment's text as a message; where there are tools, as the result of one."""
         if not self.tools:
             return {"role": self.config.reply_role, "content": text}
         name = self.tools[0]["function"]["name"]
@@ -125,7 +125,7 @@ class Chat:
     def encode_reply(
         self, prompt: str | Sequence[Mapping[str, Any]], replies: Sequence[Mapping[str, Any]], end: int | None
     ) -> list[int]:
-        """Encodes an environment's answer up to the place where the policy goes on.
+        """Encodes an environment's answer up to the place where the policy continues.
 
         Args:
             prompt: the conversation's prompt, which decides whether it is a chat.
@@ -142,7 +142,7 @@ class Chat:
             {**message, "content": self._without_control(message["content"])} if message["role"] == "tool" else message
             for message in replies
         ]
-        # The policy goes on with a message that the prompt began.
+        # The prompt began this message, and the policy continues it.
         *before, last = messages
         begun = last["role"] == "assistant" and not last.get("tool_calls")
         said = {"role": "assistant", **(last if begun else {})}
@@ -167,9 +167,9 @@ class Chat:
         return after if mark else ""
 
     def _written_end(self, after: str, ends: Sequence[int]) -> str:
-        """Returns the end of a turn at the start of what follows it, with the white space before it; empty where none
-        stands there. A model may end its turns with another token than the tokenizer's eos_token (Gemma's
-        <end_of_turn>, Phi-3's <|end|>).
+        """Returns the text that ends a turn, found at the start of the text after it, including the white space before
+        it; empty where there is none. A model may end its turns with another token than the tokenizer's eos_token
+        (Gemma's <end_of_turn>, Phi-3's <|end|>).
         """
         space = after[: len(after) - len(after.lstrip())]
         for end in ends:
@@ -185,7 +185,7 @@ class Chat:
 
     @cached_property
     def _control_texts(self) -> list[str]:
-        # Added tokens that are mere words, of one letter or of spaces, control nothing.
+        # Added tokens that are plain words, single letters or spaces control nothing.
         return [token for token in self.tokenizer.get_added_vocab() if len(token) > 1 and token[0] in "<["]
 
     def _check_tools(self) -> None:
@@ -217,7 +217,7 @@ class Chat:
             )
 
 
-# Turns as the messages that a model's response template reads in them: thoughts and calls apart from the rest.
+# Parses turns into messages by the model's response template, which separates thoughts and calls from the rest.
 
 _BEGINS = "\0"
 """A placeholder for the head of an assistant's turn, which every chat template writes differently."""
@@ -240,7 +240,7 @@ _TOOL_TURN = {
 
 
 def reads_turns(tokenizer: Any) -> bool:
-    """Returns whether a tokenizer's folder says how turns are read (`response_template` in tokenizer_config.json)."""
+    """Returns whether a tokenizer's folder states how turns are read (`response_template` in tokenizer_config.json)."""
     return getattr(tokenizer, "response_template", None) is not None
 
 
@@ -264,7 +264,7 @@ def read_texts(tokenizer: Any, samples: Samples, texts: Sequence[str]) -> Sequen
     """Returns the texts of completions, in a chat each with the message that is read in it.
 
     Args:
-        tokenizer: one whose folder says how turns are read (`reads_turns`).
+        tokenizer: one whose folder states how turns are read (`reads_turns`).
     """
     rows = zip(samples.payload["tokens"].tolist(), samples.payload["length"].tolist(), strict=True)
     ids = [tokens[:length] for tokens, length in rows]
@@ -283,7 +283,7 @@ def parsed_turn(tokenizer: Any, text: str, ids: Sequence[int], prefix: Sequence[
 
     Args:
         tokenizer: one with a `response_template`.
-        text: of the turn, without special tokens.
+        text: the text of the turn, without special tokens.
         ids: its tokens.
         prefix: the tokens before it; a template may have opened a thought there.
     """
@@ -291,7 +291,7 @@ def parsed_turn(tokenizer: Any, text: str, ids: Sequence[int], prefix: Sequence[
     try:
         if ids:
             message = _read(tokenizer, ids, prefix)
-    # A turn is the model's, and may break every rule of its own format.
+    # The model wrote the turn, and may break every rule of its own format.
     except (ValueError, TypeError, RecursionError):
         pass
     return ParsedText(text, message)
@@ -303,13 +303,13 @@ def parsed_tool_turn(tokenizer: Any, text: str, turn: str, *, thinking: bool) ->
 
     Args:
         tokenizer: any that decodes.
-        text: of the turn, without special tokens.
+        text: the text of the turn, without special tokens.
         turn: the same with the marks that the tokenizer calls special, without the one that ends it.
         thinking: whether the chat template opened a thought before it.
     """
     try:
         return _message(tokenizer, turn, _BEGINS + THOUGHT_OPENS * thinking, _TOOL_TURN)
-    # A turn is the model's, and may break every rule of its own format.
+    # The model wrote the turn, and may break every rule of its own format.
     except (ValueError, TypeError, RecursionError):
         return {"role": "assistant", "content": text}
 
@@ -335,7 +335,7 @@ def _message(tokenizer: Any, turn: Any, prefix: Any, template: Mapping[str, Any]
 
 Message = dict[str, Any]
 _MARK_TOKENS = 16
-"""More tokens than the mark of a thought and the space behind it take, letter by letter."""
+"""An upper bound on the tokens of a thought mark and the space after it, if they are read letter by letter."""
 
 
 @final
@@ -430,8 +430,8 @@ class Conversations:
                 self._record_turn(member, turn, texts, {"role": "assistant", "content": texts[0]})
 
     def _texts(self, turn: Sequence[int]) -> tuple[str, str]:
-        """Returns the text of a turn, and the one that the environment reads: without the token that ended it, with the
-        marks that the tokenizer calls special where it reads those.
+        """Returns the text of a turn without the token that ended it, and the text that the environment reads. The
+        latter has the marks of special tokens if the environment reads those.
         """
         (text,) = written_texts(self.chat.tokenizer, [turn], self.eos)
         said = turn[:-1] if turn[-1] in self.eos else turn
@@ -443,7 +443,7 @@ class Conversations:
         self._parsed[member].append(self._read(member, turn, texts, written))
 
     def _ends_in_thought(self, member: int, turn: str) -> bool:
-        """Returns whether a turn leaves a thought open that it began, or that the chat template began before it."""
+        """Returns whether a turn leaves a thought open, which the turn or the chat template began."""
         opened = THOUGHT_OPENS * self._begins_in_thought(member)
         _, mark, thought = (opened + turn).rpartition(THOUGHT_OPENS)
         return bool(mark) and THOUGHT_CLOSES not in thought
@@ -454,8 +454,8 @@ class Conversations:
         return before.rstrip().endswith(THOUGHT_OPENS)
 
     def _read(self, member: int, turn: Sequence[int], texts: tuple[str, str], written: Message) -> Message:
-        """Returns a turn as the response template reads it, with the calls that were made, or thoughts apart from it
-        where calls stand between marks; as it was written, where neither is so or the prompt is no chat.
+        """Returns a turn as the response template reads it: with its calls, or with its thoughts separated if calls are
+        marked. Returns it as it was written if there are neither, or if the prompt is not a chat.
         """
         tokenizer, (text, marked) = self.chat.tokenizer, texts
         if isinstance(self.columns[member]["prompt"], str):
@@ -477,7 +477,7 @@ _WORD_START = "\u2581"
 
 
 def token_texts(tokenizer: Any, rows: Sequence[Sequence[int]]) -> list[list[str]]:
-    """Decodes each token by itself; special tokens become their names. A token that is part of a character reads as the
+    """Decodes each token separately; special tokens become their names. A token that is part of a character becomes the
     replacement character.
 
     Args:
@@ -530,7 +530,7 @@ def build_tokenizer(kind: str, texts: Iterable[str]) -> PreTrainedTokenizerFast:
         "characters": (pre_tokenizers.Split(Regex(r"[\s\S]"), "isolated"), decoders.Fuse()),
     }[kind]
     if kind == "words":
-        # The same few words stand in thousands of texts.
+        # Thousands of texts repeat the same few words.
         texts = {words for text in texts for words in text.split(" ")}
     pieces: set[str] = set()
     for text in texts:

@@ -49,7 +49,7 @@ class LanguageModel(Config):
 
         Args:
             config: the whole domain, whose sampling and engine the kind may restrict.
-            streams: of the run, from which fresh weights are drawn.
+            streams: the random streams of the run, from which fresh weights are drawn.
 
         Raises:
             ConfigError: settings that the kind cannot give, or a model that cannot be reached.
@@ -94,11 +94,11 @@ class Scratch(LanguageModel):
     before it can earn a reward.
 
     Args:
-        tokenizer: `words` takes what stands between spaces (and loses the spaces), `pieces` splits off punctuation and
+        tokenizer: `words` takes what is between spaces (and loses the spaces), `pieces` splits off punctuation and
             digits and loses nothing, `characters` takes one at a time.
         shape: sizes of the model, its width and number of layers among them.
         dtype: dtype of the weights.
-        seed: of the weights; unset takes the run's.
+        seed: the seed of the weights; unset takes the run's.
 
     Example:
         >>> Scratch(shape=SmallModelConfig(hidden_size=32)).shape.num_layers
@@ -145,7 +145,7 @@ def _model_config(kind: str, loaded: Any) -> type[LanguageModel]:
 MODELS = OpenKinds("groupwise.language_models", _model_config)
 """The entry points: `kind = "package.module:Class"`, a `LanguageModel`."""
 ModelConfig = Annotated[LanguageModel, MODELS]
-"""Any language model, told apart by `kind`."""
+"""Any language model, distinguished by `kind`."""
 
 
 def _kind_of(folder: Path) -> type[LanguageModel] | None:
@@ -169,7 +169,7 @@ EvaluationSource = Annotated[
 ]
 """The path of a file, or any source."""
 _EVALUATED_APART = ("held_out_paths", "held_out_path", "held_out_split")
-"""Keys of sources that name rows to evaluate on."""
+"""Keys of sources that name rows to evaluate on, outside of the rows to train on."""
 
 
 @final
@@ -186,8 +186,8 @@ class DataConfig(Config):
         num_train: training prompts; unset takes all there are (a source that makes its rows needs a number).
         num_held_out: prompts kept for evaluation, out of the rows of `source` where it names no others; unset keeps a
             tenth of the rows, at most 256, and 256 of a source that makes its rows.
-        seed: of the rows and of the split. It is not the run's seed, so that runs with different seeds are judged on
-            the same prompts.
+        seed: the seed of the rows and of the split. It is not the run's seed, so that runs with different seeds are
+            judged on the same prompts.
         prompt_column: the column with the prompt, a text or a list of messages.
         prompt_template: the prompt as a text with columns in braces, such as `"{question}\\nAnswer:"`; it replaces the
             prompt column. Nothing is written for a null.
@@ -231,19 +231,19 @@ class DataConfig(Config):
 
     @property
     def evaluated_apart(self) -> bool:
-        """True where rows of their own are evaluated on, so that none is held out of the source's."""
+        """True where the evaluation has rows of its own, so that no rows of the source are held out."""
         return bool(self.evaluation) or any(getattr(self.source, key, None) for key in _EVALUATED_APART)
 
     @field_validator("prompt_template")
     @classmethod
     def _short(cls, template: str | None) -> str | None:
-        """Refuses wide fields: `{prompt:>100000000}` would make every prompt 100 MB long. Fields may be padded and
-        rounded.
+        """Refuses wide fields: `{prompt:>100000000}` would make every prompt 100 MB long. Padding and rounding are
+        allowed.
         """
         try:
             fields = list(string.Formatter().parse(template or ""))
         except ValueError:
-            return template  # said with the row that it cannot be filled in for
+            return template  # the error names the row that cannot be filled in
         for _, name, spec, _ in fields:
             if "{" in (spec or "") or any(len(digits) > 4 for digits in re.findall(r"\d+", spec or "")):
                 raise ValueError(
@@ -288,7 +288,7 @@ class ChatConfig(Config):
 
 @final
 class DemonstrationsConfig(Config):
-    """Texts to learn from by supervision: a warm-up, or a supervised term beside the policy's.
+    """Texts to learn from by supervision: a warm-up, or a supervised term added to the policy's.
 
     A turn of the policy ends, in a chat, with the token that its template writes after an assistant's message
     (`<end_of_turn>` of Gemma), where sampling ends at that token; elsewhere with the tokenizer's `eos_token`.
@@ -359,7 +359,7 @@ class LanguageConfig(DomainConfig):
         chat: when the tokenizer's chat template is used.
         environment: who answers the policy, for conversations; unset is one turn.
         demonstrations: texts for supervised stages and terms.
-        max_prompt_tokens: longest prompt; unset is what the model's context leaves beside `sampling.max_new_tokens`.
+        max_prompt_tokens: longest prompt; unset is what the model's context leaves after `sampling.max_new_tokens`.
         overlong: what happens to a longer one: `error` before anything is computed, `drop` it, or `truncate` it on the
             left; both are counted.
         evaluation: how held-out prompts are evaluated.
@@ -482,7 +482,7 @@ class LanguageConfig(DomainConfig):
         if "model_type" not in described:
             return None
         contexts = [described.get(key) for key in ("max_position_embeddings", "n_positions")]
-        # `groupwise sample` takes no key of an experiment, so that question and answer share a short context.
+        # `groupwise sample` takes no keys of an experiment, so question and answer share a short context.
         halves = [context // 2 for context in contexts if isinstance(context, int) and context > 1]
         config = folder / "tokenizer_config.json"
         has_template = (folder / "chat_template.jinja").is_file() or (
@@ -594,11 +594,11 @@ class LanguageConfig(DomainConfig):
 
 
 _HELD_OUT = 256
-"""The most prompts that are held out of a program's rows, and at most a tenth of them."""
+"""The most prompts that are held out of a program's rows. At most a tenth of the rows is held out."""
 
 
 def _can_answer(environment: EnvironmentConfig | None) -> bool:
-    """Returns whether an environment can answer the model on a typed text, in a process that holds no objects."""
+    """Returns whether an environment works on a typed text, in a process that holds no objects of a program."""
     return (
         environment is not None
         and environment.answers_any_prompt
@@ -607,7 +607,7 @@ def _can_answer(environment: EnvironmentConfig | None) -> bool:
 
 
 def _rows(data: RowsObject | str | None, eval_data: EvaluationObjects) -> dict[str, Any]:
-    """Returns the table of the data for rows that a program holds or for files."""
+    """Returns the data table for rows that a program holds or for files."""
     if data is None:
         if eval_data is not None:
             raise ConfigError(

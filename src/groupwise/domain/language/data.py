@@ -60,7 +60,7 @@ def split(data: DataConfig, demonstrations: DemonstrationsConfig | None = None) 
 
     Raises:
         ConfigError: no rows at all, fewer than asked for, a column that is missing (names those present), a prompt that
-            is no text.
+            is not a text.
 
     Example:
         >>> from groupwise.domain.language.source import Cups
@@ -151,14 +151,14 @@ def _distinct_rows(data: DataConfig, num: int) -> list[Row]:
         )
         if len(rows) == num:
             break
-        # The share of repeats so far says how many rows are needed; some more are drawn, for later rows repeat more
+        # The share of repeats so far shows how many rows are needed; some more are drawn, for later rows repeat more
         # often.
         num_drawn = min(math.ceil(1.2 * num_drawn * num / max(len(rows), 1)), 3 * num_drawn)
     return rows
 
 
 class _Template(string.Formatter):
-    """`str.format` that writes nothing for a null, or for the NaN that some tables hold in an empty cell."""
+    """Formats like `str.format`, but writes nothing for a null, or for the NaN of an empty cell."""
 
     def convert_field(self, value: Any, conversion: Any) -> Any:
         value = _without_nulls(value)
@@ -190,8 +190,8 @@ def _row_text(row: Mapping[str, Any]) -> str:
 
 
 def _rows_with_prompts(rows: Sequence[Row], data: DataConfig) -> list[Row]:
-    """Adds its `prompt` to every row, its `answer` where a column is named for it, and None for the columns that only
-    other rows have.
+    """Adds three things to every row: its `prompt`, its `answer` where a column is named for it, and None for columns
+    that only other rows have.
     """
     prompted_rows = []
     row_map = None if data.map is None else user_callable(data.map, "data.map", write="a function of a row")
@@ -309,7 +309,7 @@ def _prompt(row: Row, source: Source) -> Prompt:
 
 
 def _prompts(rows: Sequence[Row], source: Source) -> tuple[Prompt, ...]:
-    """Makes prompts of rows; a repeated prompt (a data set may ask twice) gets another key."""
+    """Makes prompts of rows. A prompt that occurs several times in the data gets a different key each time."""
     counts: dict[str, int] = {}
     prompts = []
     for row in rows:
@@ -357,7 +357,7 @@ def _demonstrations(
 @final
 @dataclass(frozen=True)
 class Tokenized:
-    """Prompts that fit into the limit.
+    """The prompts that fit into the length limit.
 
     Args:
         prompts: the prompts that fit.

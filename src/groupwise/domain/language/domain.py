@@ -38,7 +38,7 @@ from groupwise.reward import RewardError, RewardEvent, Rewards, RewardTable
 from groupwise.reward.scoring.table import check_columns
 from groupwise.streams import Streams
 
-# Conversion of members to the inputs of scoring, and of its fields to a record.
+# Converts members to the inputs of scoring, and scored fields to a record.
 
 
 def by_temperature(
@@ -89,7 +89,7 @@ class LanguageDomain(Domain):
 
     Args:
         config: model, data, rewards, sampling, conversation, evaluation.
-        streams: of the run; fresh weights are drawn from it.
+        streams: the random streams of the run; fresh weights are drawn from it.
         device: where the model lives.
         parent: a domain whose policy is shared, where only other settings changed.
         policy: the policy in place of the one that `config.model` names.
@@ -227,7 +227,9 @@ class LanguageDomain(Domain):
 
     @property
     def trained_on(self) -> frozenset[str]:
-        """Training prompts and those of demonstrations, as the source tells prompts apart."""
+        """The identities of the prompts that are trained on, those of demonstrations included, as the source defines
+        identity.
+        """
         return _identities([*self._splits.train, *(example.prompt for example in self._splits.demonstrations)])
 
     @property
@@ -464,7 +466,7 @@ class LanguageDomain(Domain):
     def prompt_ids(self, prompt: Prompt) -> list[int]:
         """Returns the tokens that the policy continues."""
         if prompt.key not in self._ids:
-            # A prompt that is not of the data, such as one typed at `groupwise sample`.
+            # A prompt that is not part of the data, such as one typed at `groupwise sample`.
             limit = prompt_limit(self.config, self.policy.max_positions)
             self._ids |= tokenize([prompt], self._chat, self._environment, limit, "error").ids
         return self._ids[prompt.key]
@@ -503,7 +505,7 @@ class LanguageDomain(Domain):
         if self.config.environment is None:
             return table
         earned = list(samples.payload["environment"])
-        # A missing reward would leave its member out, as for a function that failed; here nothing failed.
+        # A missing reward would leave its member out, as for a function that failed. Here nothing failed.
         if any(table.weights.values()):
             earned = [0.0 if reward is None else reward for reward in earned]
         values = {"environment": earned, **table.values}
@@ -516,7 +518,7 @@ class LanguageDomain(Domain):
     def _write(
         self, prompts: Sequence[Prompt], num_samples: int, streams: Streams, peers: Peers | None, *, greedy: bool
     ) -> evaluate_module.Written:
-        """Writes completions of all prompts, each process those of its share."""
+        """Writes completions for the prompts; each process writes those of its share."""
         shares = in_shares(prompts, peers, lambda part: self._write_share(part, num_samples, streams, greedy=greedy))
         return evaluate_module.Written(
             prompts,
@@ -569,10 +571,10 @@ class LanguageDomain(Domain):
 
 
 def _mode(set_name: str, kind: str) -> str:
-    """Names what an evaluation measures: `greedy` or `sampled`, after the name of the set where it has one."""
+    """Names an evaluation: `greedy` or `sampled`, after the name of the set if it has one."""
     return f"{set_name}/{kind}" if set_name else kind
 
 
 def _identities(prompts: Sequence[Prompt]) -> frozenset[str]:
-    """Collects the prompts' keys without the number that tells repeated prompts apart."""
+    """Collects the prompts' keys without the number that distinguishes repeated prompts."""
     return frozenset(prompt.key.partition("-")[0] for prompt in prompts)

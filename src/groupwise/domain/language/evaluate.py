@@ -112,7 +112,7 @@ def records(mode: str, written: Written, num_texts: int) -> list[Mapping[str, An
     return completion_records
 
 
-# Sentences on the data that a run says before its first step.
+# Sentences about the data, which a run prints before its first step.
 
 
 def remarks_of_counts(counts: Mapping[str, int], limit: int | None, config: DataConfig) -> list[str]:
@@ -121,7 +121,7 @@ def remarks_of_counts(counts: Mapping[str, int], limit: int | None, config: Data
     Args:
         counts: `LanguageDomain.counts`.
         limit: tokens of the longest prompt.
-        config: the data; rows that are kept for evaluation are said where no others are evaluated.
+        config: the data; rows that are kept for evaluation are reported where no others are evaluated.
     """
     descriptions = {
         "num_removed": "rows left out of training, because a held-out prompt asks the same",

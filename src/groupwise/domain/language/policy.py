@@ -49,7 +49,7 @@ class Policy(ABC):
         learner: the owner of weights and optimiser.
         engine: samples in training.
         live_engine: samples from the weights as they are, also where `engine` asks a server that may lag behind.
-        device: where samples and scores lie.
+        device: where samples and scores are.
         remarks: sentences for people about the model, printed when a run starts.
     """
 
@@ -160,7 +160,7 @@ class LocalPolicy(Policy):
         return self if engine == self._engine_config else LocalPolicy(self._loaded, engine, self.learner)
 
     def _shard(self, mesh: DeviceMesh) -> nn.Module:
-        """Returns a copy of the model in shards, through which every policy of this model scores from then on."""
+        """Returns a sharded copy of the model. All policies of this model score with the copy from then on."""
         self.backbone.shards = ShardedLM(self.backbone, mesh)
         return self.backbone.shards.model
 
@@ -173,7 +173,7 @@ def open_policy(
     Args:
         config: model, engine and environment.
         splits: texts of the data, from which the tokenizer of a model with fresh weights is built.
-        streams: of the run; fresh weights are drawn from it.
+        streams: the random streams of the run; fresh weights are drawn from it.
         device: where the weights go.
         spreads: whether they go from there to shards.
 

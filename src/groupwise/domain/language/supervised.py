@@ -89,7 +89,7 @@ def encode_demonstration(
     stop: Sequence[str],
     limit: int | None,
 ) -> Example:
-    """Encodes a demonstration. A turn of the policy ends as `Chat.encode_turn` says, unless it ends with a stop text.
+    """Encodes a demonstration. A turn of the policy ends as in `Chat.encode_turn`, unless it ends with a stop text.
 
     Args:
         chat, environment: how prompts and answers are written.

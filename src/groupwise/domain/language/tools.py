@@ -22,9 +22,9 @@ CallFormat = Literal["hermes", "llama", "mistral"]
 
 _MOST_CHARACTERS = 100_000
 THOUGHT_OPENS, THOUGHT_CLOSES = "<think>", "</think>"
-"""The marks around what is thought and not said."""
+"""The marks around the text of a thought."""
 _FOREIGN_MARKS = ("<function=", "<arg_key>", "[ARGS]")
-"""Marks of templates whose calls are no JSON objects."""
+"""Marks of templates whose calls are not JSON objects."""
 
 
 @final
@@ -33,9 +33,9 @@ class ToolCall:
     """One call that a policy wrote.
 
     Args:
-        name: of the tool; empty where the call cannot be read.
+        name: the name of the tool; empty where the call cannot be read.
         arguments: by name, as JSON gave them.
-        problem: one line that says why the call cannot be read; empty where it can.
+        problem: one line that explains why the call cannot be read; empty where it can.
     """
 
     name: str = ""
@@ -60,7 +60,7 @@ def format_of(template: str) -> CallFormat | None:
 
 
 def read_calls(text: str, call_format: CallFormat) -> tuple[str, list[ToolCall]]:
-    """Reads the calls of one turn; what stands before a closing `</think>` holds none.
+    """Reads the calls of one turn; what is before a closing `</think>` holds none.
 
     Args:
         text: the turn, with the marks that the tokenizer calls special.
@@ -106,7 +106,7 @@ def _llama(text: str) -> tuple[str, list[ToolCall]]:
 
 
 def _calls_in(text: str, key: str) -> list[ToolCall]:
-    """Reads JSON objects, alone, in a list, or divided by `;`."""
+    """Reads JSON objects: a single one, a list, or several divided by `;`."""
     if len(text) > _MOST_CHARACTERS:
         return [ToolCall(problem=f"the call is longer than {_MOST_CHARACTERS} characters")]
     decoder = json.JSONDecoder(parse_constant=_no_constant)
@@ -166,7 +166,7 @@ class ToolRunner:
         """Calls a function and awaits its result where it is awaitable.
 
         Args:
-            name: of the tool.
+            name: the name of the tool.
             function: the call with its arguments.
 
         Returns:
@@ -189,7 +189,7 @@ class ToolRunner:
         return _encodable(job.value[: self.max_characters]), True
 
     def error(self, reason: str) -> str:
-        """Returns the one line that tells the policy why a call failed."""
+        """Returns the one line that explains to the policy why a call failed."""
         return _encodable(" ".join(f"error: {reason}".split())[: self.max_characters])
 
 
@@ -211,7 +211,7 @@ def _encodable(text: str) -> str:
 def _reason(error: BaseException) -> str:
     try:
         return f"{type(error).__name__}: {error}"
-    except Exception:  # the text of a stranger's exception may raise too
+    except Exception:  # the text of a user's exception may raise as well
         return type(error).__name__
 
 
@@ -223,7 +223,7 @@ class ToolSignature:
     """The name, schema and parameters of a function that a policy may call.
 
     The schema is what `transformers.utils.get_json_schema` reads from the signature and the docstring. Arguments are
-    checked strictly against the type hints: a text is no number.
+    checked strictly against the type hints: a text is not a number.
 
     Args:
         function: has a docstring, and for every parameter a type hint and a line under `Args:`.
@@ -256,7 +256,7 @@ class ToolSignature:
         try:
             parameters = inspect.signature(function).parameters
             self.schema: dict[str, Any] = get_json_schema(function)
-        # A stranger's function may have no signature, and annotations of any kind.
+        # A user's function may have no signature, or annotations of any kind.
         except Exception as error:
             reason = " ".join(str(error).split())[:300]
             raise ConfigError(f"{place}: it cannot be described as a tool: {reason}; {advice}") from error

@@ -22,7 +22,7 @@ from groupwise.reward import CallableReward
 @final
 @dataclass(frozen=True)
 class FromTRL(Mapping[str, Any]):
-    """The arguments of `groupwise.train` that a `GRPOConfig` stands for; `str` says them and what differs.
+    """The arguments of `groupwise.train` that correspond to a `GRPOConfig`; `str` lists them and the differences.
 
     Args:
         arguments: keyword arguments of `groupwise.train`: the objective, dotted keys of the experiment, and rewards and
@@ -137,7 +137,7 @@ def from_trl(
 @final
 @dataclass(frozen=True)
 class _Lengths:
-    """Lengths of a run: optimiser steps of a generation, and steps of ours (generations) in the run and an epoch."""
+    """The lengths of a run: optimiser steps per generation, and steps of Groupwise (generations) per run and epoch."""
 
     updates: int
     num_steps: int
@@ -183,7 +183,7 @@ def _prompts_per_step(args: GRPOConfig) -> int:
 
 
 def _uneven(args: GRPOConfig) -> Iterator[str]:
-    """Yields a sentence for every batch of TRL that cannot be cut here as it is there."""
+    """Yields a sentence for every batch that TRL divides in a way that is impossible here."""
     if int(args.steps_per_generation or 1) % args.gradient_accumulation_steps:
         yield (
             f"gradient_accumulation_steps = {args.gradient_accumulation_steps} does not divide steps_per_generation ="
@@ -245,7 +245,9 @@ def _training(args: GRPOConfig, lengths: _Lengths) -> dict[str, dict[str, Any]]:
 
 
 def _learning_rate(args: GRPOConfig, lengths: _Lengths) -> float | dict[str, Any]:
-    """Returns the schedule whose rates are TRL's. transformers' schedule `constant` leaves `warmup_steps` out."""
+    """Returns the schedule that gives TRL's learning rates. transformers ignores `warmup_steps` in its schedule
+    `constant`.
+    """
     rate, kind = float(args.learning_rate), _text(args.lr_scheduler_type)
     warm_up = 0 if kind == "constant" else args.get_warmup_steps(lengths.optimiser_steps)
     falls = kind in ("linear", "cosine")
@@ -262,7 +264,7 @@ def _learning_rate(args: GRPOConfig, lengths: _Lengths) -> float | dict[str, Any
 
 
 def _following(args: GRPOConfig, lengths: _Lengths) -> dict[str, dict[str, Any]]:
-    """Returns what evaluates, saves and follows the run."""
+    """Returns the settings for evaluating, saving and tracking the run."""
     evaluations = {"no": 0, "steps": lengths.in_steps(args.eval_steps or args.logging_steps), "epoch": lengths.epoch}
     saves = {"steps": lengths.in_steps(args.save_steps), "epoch": lengths.epoch}
     # `GRPOConfig` makes a list of it.
@@ -324,7 +326,7 @@ def _with_weight(function: Any, weight: float) -> Any:
 def _differences(
     args: GRPOConfig, objective: Objective, lengths: _Lengths, eval_dataset: Any, is_stream: bool
 ) -> Iterator[str]:
-    """Yields a sentence for everything that is computed otherwise here than in TRL."""
+    """Yields a sentence for everything that is computed differently here than in TRL."""
     if objective.advantage.kind != "centred":
         yield "advantages are divided by max(std, 1e-6), in TRL by std + 1e-4; a flat group has advantage 0 in both"
     if args.loss_type == "bnpo":

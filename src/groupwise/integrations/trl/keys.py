@@ -61,7 +61,7 @@ _AGGREGATIONS = {
 _ADVANTAGES = {"group": "z_score", "batch": "batch_std", "none": "centred"}
 _MODES = ("token_truncate", "token_mask", "sequence_truncate", "sequence_mask")
 _NO_LOWER_BOUND = 1e-30
-_LEAST_SHARE = 1e-12  # TRL writes 0 for the one token of the highest entropy
+_LEAST_SHARE = 1e-12  # TRL writes 0 to select the one token of the highest entropy
 
 
 def objective_of(args: GRPOConfig) -> Objective:
@@ -114,7 +114,8 @@ def contradictions(args: GRPOConfig, objective: Objective) -> Iterator[str]:
     """Yields a sentence for every key of a `GRPOConfig` that contradicts the objective. A key at its default
     contradicts nothing.
     """
-    # A key is compared by what it would make of a slot. Without a KL term, and without vLLM, some would make nothing.
+    # Keys are compared by the slot that each would produce. Without a KL term, or without vLLM, some keys produce
+    # nothing.
     as_read = copy.copy(args)
     as_read.beta = args.beta or float(objective.divergence.kind != "none" and not args.use_bias_correction_kl)
     as_read.use_vllm = args.use_vllm or objective.correction.kind != "none"
@@ -138,7 +139,7 @@ def contradictions(args: GRPOConfig, objective: Objective) -> Iterator[str]:
 
 
 def _settings(objective: Objective, paths: Sequence[str]) -> dict[str, Any]:
-    """Returns those settings of an objective that it has; TRL calls `clip` what has a second bound too."""
+    """Returns the settings of an objective at these paths; `dual_clip` becomes `clip`, TRL's name for both."""
     found: dict[str, Any] = {}
     for path in paths:
         value: Any = objective
@@ -249,7 +250,7 @@ def _unsupported(args: GRPOConfig) -> Iterator[str]:
         )
 
 
-# Every field of TRL's `GRPOConfig` that is no key of ours: refused where it changes training, ignored where not.
+# Every field of TRL's `GRPOConfig` that is not a key of ours: refused where it changes training, ignored where not.
 
 REFUSED: dict[str, tuple[tuple[object, ...], str]] = {
     "min_p": ((None, 0.0), "write min_p = None: the log-probs of what it samples are not kept"),
@@ -278,7 +279,7 @@ REFUSED: dict[str, tuple[tuple[object, ...], str]] = {
     "train_sampling_strategy": (("random",), "write 'random': the order of prompts is a function of the seed"),
     "resume_from_checkpoint": ((None,), "write None; groupwise.resume(FOLDER) goes on with a run"),
 }
-"""Field -> values at which it changes nothing, and what to write for any other."""
+"""Field -> values at which it changes nothing here, and what to write for any other value."""
 
 _OPTIMISERS = ("adamw_torch", "adamw_torch_fused")
 _SCHEDULES = ("linear", "cosine", "constant", "constant_with_warmup")
@@ -295,7 +296,7 @@ MAPPED = frozenset({
     "mask_truncated_completions",
 })
 # fmt: on
-"""Fields that a key of the experiment says; those of `DECIDED` the objective does."""
+"""Fields that have a counterpart among the keys of the experiment; those of `DECIDED` have theirs in the objective."""
 
 _SAYS_NOTHING = frozenset(
     [
@@ -316,7 +317,7 @@ def refused_fields(args: GRPOConfig, *, has_tools: bool = False) -> Iterator[str
     """Yields a sentence for every field that changes training and has no counterpart.
 
     Args:
-        args: of TRL's trainer.
+        args: the arguments of TRL's trainer.
         has_tools: whether the trainer was given tools, whose rounds a field limits.
     """
     for name, (neutral, advice) in REFUSED.items():
@@ -351,7 +352,7 @@ def ignored_fields(args: GRPOConfig) -> dict[str, str]:
 
 
 def _changed(args: GRPOConfig) -> Iterator[tuple[str, object, object]]:
-    """Yields name, value and default of every field that is not at its default and that nothing here reads."""
+    """Yields name, value and default of every field that differs from its default and that nothing here reads."""
     for config_field in fields(args):
         name, value = config_field.name, getattr(args, config_field.name)
         if name in MAPPED or name in DECIDED or name in REFUSED or name in _SAYS_NOTHING:
@@ -422,7 +423,7 @@ def _cutting_settings(args: GRPOConfig) -> list[str]:
 
 
 def remarks(objective: Objective, args: GRPOConfig) -> Iterator[str]:
-    """Yields a sentence for every legal setting that is rarely intended, and says which key wins."""
+    """Yields a sentence for every legal setting that is rarely intended, and names the key that wins."""
     aggregation = objective.aggregation
     if aggregation.kind == "fixed_length" and aggregation.length != args.max_completion_length:
         yield (

@@ -102,7 +102,7 @@ class Window:
         plan: weights of the whole step.
         rows: the places of each micro-batch in the plan, in order.
         fresh: the policy has not moved since the rollouts: `old_log_prob` is the live one, detached.
-        share: of the optimiser step; below 1 where the step reaches over two generations.
+        share: the share of the optimiser step; below 1 where the step reaches over two generations.
         entropy_per_token: the coefficient of an entropy bonus that is a mean over tokens, divided by their number; 0
             where the bonus has the weights of the aggregation.
         cotangents: for an objective that looks at the whole step, the gradient by each field, known before the first

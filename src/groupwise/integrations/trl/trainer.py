@@ -103,8 +103,8 @@ class GRPOTrainer(TRLTrainer):
         if problems:
             raise ValueError("; ".join(problems))
         args = copy.copy(args)
-        # TRL builds and scores its reference when `beta` is not 0, and computes old log-probs beside those of vLLM when
-        # it corrects.
+        # TRL builds and scores its reference when `beta` is not 0. When it corrects, it computes old log-probs in
+        # addition to those of vLLM.
         args.beta = (_first_beta(self.objective) or 1.0) if self.objective.needs_reference else 0.0
         args.vllm_importance_sampling_correction = self._reads_behaviour
         newer = remark(trl.__version__)
@@ -158,7 +158,9 @@ class GRPOTrainer(TRLTrainer):
     # Rollouts
 
     def _tokenize_prompts(self, prompts: list[Any]) -> tuple[list[list[int]], Any, dict[str, Any]]:
-        """Encodes prompts as our domains do; those with pictures, or with tools of environments, as TRL does."""
+        """Encodes prompts as the domains of this package do. TRL encodes prompts with pictures or with tools of
+        environments.
+        """
         is_chat, tokenizer = not isinstance(prompts[0], str), self.processing_class
         if self._is_vlm or self.environment_factories is not None:
             chats = [without_nulls(prompt) for prompt in prompts] if is_chat else []
@@ -175,7 +177,7 @@ class GRPOTrainer(TRLTrainer):
         return self._rewards
 
     def _with_special_tags(self, completions: Sequence[Any], ids: list[list[int]]) -> list[Any]:
-        """Returns completions with the special tags that were written, which TRL cuts out of those that it decodes."""
+        """Returns completions with their special tags. TRL removes the tags when it decodes."""
         cut = self._tokenizer.batch_decode(ids, skip_special_tokens=True)
         texts = written_texts(self._tokenizer, ids, end_ids(self.accelerator.unwrap_model(self.model), self._tokenizer))
         written: list[Any] = []
@@ -249,7 +251,7 @@ class GRPOTrainer(TRLTrainer):
         return loss
 
     def _end_part(self, window: Window, metrics: Mapping[str, float]) -> None:
-        """Closes the part of an optimiser step that lies in one generation; after the last one the objective observes
+        """Closes the part of an optimiser step that is in one generation; after the last one the objective observes
         the step.
         """
         self._window = None
@@ -266,7 +268,7 @@ class GRPOTrainer(TRLTrainer):
             self.entropy_coef = abs(self.objective_state.entropy)
 
     def _entropy_metrics(self, metrics: Mapping[str, float], window: Window, mode: str) -> dict[str, float]:
-        """Returns TRL's own names beside an entropy bonus: the loss without the bonus, and the coefficient."""
+        """Returns the metrics that TRL logs for an entropy bonus: the loss without the bonus, and the coefficient."""
         if not self.objective.entropy.may_be_positive():
             return {}
         policy_loss = window.plan.policy_weight * metrics.get("loss_pg", 0.0) + metrics.get("loss_kl", 0.0)
@@ -281,7 +283,7 @@ class GRPOTrainer(TRLTrainer):
         if self._window is None:
             buffered = self._buffered_inputs
             assert buffered is not None
-            # The next generation does not exist yet where the optimiser step reaches into it: its part comes later.
+            # The optimiser step reaches into the next generation, which does not exist yet. That part comes later.
             left_in_generation = self._passes - self._step % self._passes
             left_in_step = self.current_gradient_accumulation_steps - self._micro_batches_taken
             size = min(left_in_generation, left_in_step)
@@ -401,7 +403,7 @@ class GRPOTrainer(TRLTrainer):
 
 
 class _Recording:
-    """A model whose outputs TRL's forward reads; it keeps the field `log_sum_sq_probs`, which that forward drops."""
+    """Wraps a model for TRL's forward pass, and keeps the field `log_sum_sq_probs`, which that pass drops."""
 
     def __init__(self, model: Any) -> None:
         self.model, self.log_sum_sq_probs = model, []
@@ -431,8 +433,8 @@ def _plain(objective: Objective) -> dict[str, Any]:
     return objective.model_dump(mode="json", exclude={"name"})
 
 
-# The arguments of TRL's `GRPOTrainer` beside its `GRPOConfig`: those that mean something here, and what to write for
-# the others.
+# The arguments of TRL's `GRPOTrainer` other than its `GRPOConfig`: those that have a meaning here, and what to write
+# for the others.
 
 _ELSEWHERE = {
     "model": "write it as the first argument of groupwise.train",
@@ -533,5 +535,5 @@ def tool_turns(tools: Any, max_tool_calling_iterations: int | None) -> tuple[dic
         return {}, ""
     if max_tool_calling_iterations is None:
         return {}, "a conversation with tools has at most 8 turns (domain.environment.max_turns); TRL's has no limit"
-    # The answer to the last results is a turn too.
+    # The policy's answer to the last tool results is a turn too.
     return {"domain.environment.max_turns": max_tool_calling_iterations + 1}, ""

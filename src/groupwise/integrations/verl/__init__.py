@@ -1,7 +1,7 @@
 """Objectives inside verl: `register("gspo")` makes one a policy loss and an advantage estimator of verl's, and returns
 the overrides of verl's keys that go with it; what verl cannot carry is refused with its reason.
 
-Needs nothing of groupwise but torch and pydantic, so that it runs beside verl's own pins.
+Needs nothing of groupwise but torch and pydantic, so that it can be installed with verl's own pins.
 """
 
 from __future__ import annotations

@@ -29,7 +29,7 @@ KL_LOSSES = {"k1": ("kl", "k1"), "abs": ("abs",), "k2": ("mse", "k2"), "k3": ("l
 
 
 def keys(objective: Objective) -> dict[str, Any]:
-    """Returns verl's keys that go with an objective, beside the two that hold its name.
+    """Returns verl's keys that go with an objective, in addition to the two that hold its name.
 
     Example:
         >>> keys(Objective.preset("grpo"))["actor_rollout_ref.actor.kl_loss_type"]

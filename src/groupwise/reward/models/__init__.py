@@ -1,1 +1,1 @@
-"""Rewards that ask a model: a classifier, a reward model, a judge behind an address."""
+"""Rewards that ask a model: a classifier, a reward model, a judge at an address."""

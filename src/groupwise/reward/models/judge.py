@@ -1,4 +1,4 @@
-"""A judge: a language model behind an OpenAI-compatible address that grades completions."""
+"""A judge: a language model at an OpenAI-compatible address that grades completions."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ Answer:
 Give one line of reasons, then a last line of the form "Score: N", N from 0 (useless) to 10 (perfect)."""
 
 _FIELD = re.compile(r"\{([A-Za-z_]\w*)\}")
-# Statuses of busy or broken servers, which recover; any other refusal is a mistake in the request, which a retry does
-# not mend.
+# Statuses of busy or broken servers, which recover. Any other refusal is a mistake in the request, which a retry does
+# not fix.
 _PASSING = frozenset({408, 409, 425, 429})
 # Statuses that depend on the completion: it is too long, or cannot be processed.
 _OF_COMPLETION = frozenset({400, 413, 422})
@@ -283,7 +283,7 @@ class WinRate(Reward):
 
 
 def longer(prompt: Text, first: Any, second: Any) -> float:
-    """Returns 1 where the first completion is longer, 0.5 for equal lengths: the shortest example of a judge of two.
+    """Returns 1 if the first completion is longer, 0.5 for equal lengths: the shortest example of a judge of pairs.
 
     Example:
         >>> longer("", "ab", "a")

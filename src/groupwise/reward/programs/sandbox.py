@@ -1,4 +1,4 @@
-"""Runs a program that a model wrote to its end, behind the wall of `groupwise.reward.wall`, within limits on all
+"""Runs a program that a model wrote to its end, inside the wall of `groupwise.reward.wall`, within limits on all
 processes that it starts.
 """
 
@@ -37,7 +37,7 @@ class Finished:
         timed_out: the wall time ended it.
         errors: what it wrote to standard error, up to the same limit.
         limit: which limit on all its processes ended it: "wall", "cpu", "memory", "disk", "processes", or "".
-        refused: why it did not run behind its wall to its end, whatever it did itself; "" where it did.
+        refused: why it did not run inside its wall to its end, whatever it did itself; "" where it did.
     """
 
     status: int
@@ -56,7 +56,7 @@ async def run_limited(
     line: socket.socket | None = None,
     readable: Sequence[str] = (),
 ) -> Finished:
-    """Runs a program behind the wall; no process of it is left when this returns or is cancelled, and no file, or one
+    """Runs a program inside the wall; no process of it is left when this returns or is cancelled, and no file, or one
     that is being removed.
 
     It sees an environment without the parent's variables (no keys), the system's and Python's files to read, and a
@@ -66,10 +66,10 @@ async def run_limited(
     Args:
         command: the program and its arguments.
         limits: limits of the program with all its processes.
-        files: name -> text of what lies in its folder at the start.
+        files: name -> text of what is in its folder at the start.
         stdin: text of its standard input.
         line: an open socket that it gets under the same number, and that is closed here.
-        readable: paths that it may read beside the usual.
+        readable: paths that it may read in addition to the usual.
 
     Returns:
         How it ended and what it printed, read from the descriptor that it wrote to: what it does with names changes
@@ -90,7 +90,7 @@ async def run_limited(
         )
         source.write(stdin.encode(errors="replace"))
         source.seek(0)
-        # What it writes to a file system in memory counts as memory, and bubblewrap's own process as one of its.
+        # The program's files in memory count as memory, and bubblewrap's own process counts as one of its processes.
         group = cgroup.make((limits.memory_mb or 2**20) + limits.disk_mb, limits.num_processes + 1)
         if group is not None:
             stack.callback(group.remove)
@@ -109,7 +109,7 @@ async def run_limited(
         try:
             limit = await _limit_that_ended(process, limits, group)
         finally:
-            # This also holds after a cancellation: the program's processes must be gone before the program is given up.
+            # The program's processes must be gone before this call returns, even after a cancellation.
             await asyncio.shield(_end(process))
         max_bytes = limits.output_mb * 2**20
         output_text, error_text, status_text = (
@@ -145,7 +145,9 @@ async def _limit_that_ended(process: subprocess.Popen[bytes], limits: Limits, gr
 
 
 async def _ends_within(seconds: float, process: subprocess.Popen[bytes]) -> bool:
-    """Waits for the end of a process. Linux before 5.3 has no pidfd; there the end is noticed when the time is over."""
+    """Waits for the end of a process. Linux before 5.3 has no pidfd, so there the end is noticed only when the time is
+    over.
+    """
     loop, ended = asyncio.get_running_loop(), asyncio.Event()
     with contextlib.ExitStack() as stack:
         with contextlib.suppress(OSError):
@@ -170,7 +172,7 @@ def _passed(process: int, limits: Limits, group: cgroup.Cgroup | None) -> str:
         return "cpu"
     if tasks > limits.num_processes:
         return "processes"
-    # Only their size is bounded by the file system, and empty files fill the kernel's memory too.
+    # The file system bounds only the size of the files, and empty files fill the kernel's memory too.
     for child in usage.descendants(process, 1):
         with contextlib.suppress(OSError):
             room = os.statvfs(f"/proc/{child}/root{bubblewrap.WORK}")
@@ -180,11 +182,11 @@ def _passed(process: int, limits: Limits, group: cgroup.Cgroup | None) -> str:
 
 
 async def _end(process: subprocess.Popen[bytes]) -> None:
-    """Kills a program behind its wall, and waits for the end of its last process."""
+    """Kills a program inside its wall, and waits for the end of its last process."""
     while process.poll() is None:
         if machine_wall.best_wall().kind == "bubblewrap":
-            # bubblewrap ends when its first child has, and that with all other processes. Ended itself, it would wait
-            # for none of them; before it has a child, it soon will have one.
+            # bubblewrap ends when its first child has ended, and all other processes end with it. If bubblewrap is
+            # killed first, it does not wait for any of them. If it has no child yet, it will have one soon.
             for first in usage.descendants(process.pid, 1)[:1]:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(first, signal.SIGKILL)

@@ -24,9 +24,8 @@ from groupwise.reward.wall import machine_wall
 _FENCE = re.compile(r"^```[ \t]*([\w+-]*)[^\n]*\n(.*?)^```", re.DOTALL | re.MULTILINE)
 _SECONDS_TO_END = 0.5
 
-# A program that ends the interpreter before the test ran would otherwise pass with status 0: only the token says that
-# it did. Token and test come by standard input, which is closed before the program runs, so that it finds neither in a
-# file.
+# A program that exits before the test runs would pass with status 0, so a token proves that the test ran. Token and
+# test are sent on standard input, which is closed before the program runs, so that the program finds neither in a file.
 _SHARED = """import os, sys
 token, test, out = sys.stdin.readline(), sys.stdin.read(), sys.stdout
 os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
@@ -77,7 +76,7 @@ class UnitTests(Reward):
     or a table `{input, output}`: the program is run with this input and must print this output (spaces at line ends
     apart).
 
-    Every test runs the program in a process and folder of its own, behind the wall that
+    Every test runs the program in a process and folder of its own, inside the wall that
     `groupwise.reward.wall` builds: it reads the system's and Python's files and nothing else, writes only
     where nothing is kept, has no network, and ends with all that it started. Whatever happens while it is examined is
     its own wrong answer. No program gives `wrong`.
@@ -117,21 +116,21 @@ class UnitTests(Reward):
     """Memory of one program, with all that it starts."""
     wall_seconds: Annotated[float, Field(gt=0)] = 10.0
     num_processes: PerStep = 64
-    """Processes and threads of one program at a time: a program that starts itself again and again ends there."""
+    """Processes and threads of one program at a time. The limit stops a program that starts itself again and again."""
     disk_mb: PerStep = 64
     """Everything that one program writes: its folder, temporary files and shared memory."""
     network: Literal["deny", "deny_if_possible", "allow"] = "deny_if_possible"
-    """`deny` is an error where the system cannot; `deny_if_possible` says so when a run starts."""
+    """`deny` is an error where the system cannot deny it; `deny_if_possible` then prints a remark when a run starts."""
     wall: Literal["required", "best"] = "best"
-    """`required` is an error where the machine allows no wall (namespaces, or Landlock and a filter of system calls);
-    `best` takes what there is and says what is missing when a run starts.
+    """`required` is an error where the machine allows no wall (namespaces, or Landlock and a filter of system calls).
+    `best` takes what there is and reports what is missing when a run starts.
     """
     readable: tuple[str, ...] = ()
-    """Folders and files that programs and tests may read, beside the system's and Python's: data, packages installed by
-    a link.
+    """Folders and files that programs and tests may read, in addition to the system's and Python's: data, packages
+    installed by a link.
     """
     num_parallel: Parallel | None = None
-    """Programs at once; where absent, one a processor core."""
+    """Programs at once; where absent, one per processor core."""
     correct: float = 1.0
     """The reward for all tests passed; the share is scaled between `wrong` and this."""
     wrong: float = 0.0
@@ -152,7 +151,7 @@ class UnitTests(Reward):
         return [missing] if missing else []
 
     def open(self) -> UnitTests:
-        """Returns the function that scores; refuses a machine on which no program can run, or none behind the required
+        """Returns the function that scores; refuses a machine on which no program can run, or none inside the required
         wall.
         """
         wall = machine_wall.best_wall()
@@ -167,7 +166,7 @@ class UnitTests(Reward):
                 f'unit_tests: this system can take the network from no program ({wall.refused}), so network = "deny"'
                 ' cannot be kept; run in a container without network and write "allow"'
             )
-        # The trial runs in a thread, because a caller such as a notebook may have an event loop of its own.
+        # The trial runs in a thread, because the caller may already have an event loop, as a notebook does.
         worker = Worker("unit_tests")
         tried = worker.start(lambda: self._limited([*python(), "-c", "pass"]))
         tried.done.wait()

@@ -28,7 +28,7 @@ from groupwise.reward.wall.machine_wall import Limits
 from groupwise.reward.wall.readable_paths import python
 
 _START = "import sys; sys.path[:0] = {paths!r}; from groupwise.reward.scoring.process_main import main; main()"
-# The limits are those of a member: this process forks all members and evaluates none.
+# Each member has limits of its own. This process only forks members and evaluates none, so it has none.
 _UNLIMITED = Limits(cpu_seconds=None, memory_mb=None, wall_seconds=None)
 
 
@@ -36,7 +36,7 @@ _UNLIMITED = Limits(cpu_seconds=None, memory_mb=None, wall_seconds=None)
 class ProcessReward:
     """Calls a configured reward in another process, by lines of JSON; columns must therefore be JSON-able.
 
-    A shipped reward that is scored member by member evaluates what a policy wrote, so its process runs behind the wall
+    A shipped reward that is scored member by member evaluates what a policy wrote, so its process runs inside the wall
     of `groupwise.reward.wall`, and gets none of this process's variables.
 
     The process lives until `close`, a time limit (`cancel`), or the end of this one, and is started again at the next
@@ -81,7 +81,7 @@ class ProcessReward:
         if process is None:
             return
         if self._reward.member_limits is not None:
-            # The wall ends everything behind it.
+            # When the wall ends, every process inside it ends.
             process.terminate()
         else:
             with contextlib.suppress(ProcessLookupError):
@@ -128,8 +128,8 @@ class ProcessReward:
 
 
 def _package_folders() -> list[str]:
-    """Returns the folders of this package and of installed ones, and no other folder from which this process imports:
-    it may hold anything.
+    """Returns the folders of this package and of installed packages. Other folders of the import path are left out,
+    because they may hold anything.
     """
     own = os.path.dirname(os.path.dirname(os.path.abspath(sys.modules["groupwise"].__file__ or "")))
     return [path for path in sys.path if path == own or path.endswith("-packages")]
@@ -222,7 +222,7 @@ async def _settled(awaitable: Awaitable[Any]) -> tuple[Any, BaseException | None
 def _run(loop: asyncio.AbstractEventLoop) -> None:
     asyncio.set_event_loop(loop)
     loop.run_forever()
-    # Cancelled tasks end here, so that they clean up and Python says nothing of tasks that were never awaited.
+    # Cancelled tasks are awaited here, so that they clean up and Python does not warn of tasks that were never awaited.
     pending = asyncio.all_tasks(loop)
     for task in pending:
         task.cancel()
@@ -237,7 +237,7 @@ class Worker:
     process from ending.
 
     Args:
-        name: of the reward, for the thread's name.
+        name: the name of the reward, for the thread's name.
         loop: awaits the results that are awaitable; where absent, one of its own.
 
     Example:
@@ -270,8 +270,7 @@ class Worker:
         if self._awaited is not None:
             self._awaited.cancel()
         if self._last is None or self._last.done.is_set():
-            # A thread that ends while the process does, with libraries of C++ behind it, can take the process down with
-            # an abort.
+            # A thread that used C++ libraries can abort the process if both end at the same time.
             self._thread.join(_SECONDS_TO_END)
         if self._owns_loop:
             self._loop.close()

@@ -91,7 +91,7 @@ def _answer(answers: TextIO, answer: dict[str, Any]) -> None:
 @final
 class MemberScorer:
     """Scores batches in forks of this process, within the limits of a member. A fork whose member takes too long is
-    killed, and a new fork goes on with the next member. A fork can write no file and nothing to the terminal.
+    killed, and a new fork continues with the next member. A fork can write no file and nothing to the terminal.
 
     Every member is tried with a tenth of its seconds first, and those that need more afterwards, so that slow ones do
     not use up the batch's time before the others had theirs. A member that still takes too long is wrong
@@ -144,7 +144,7 @@ class MemberScorer:
         return [*slow, *waiting]
 
     def _reply(self, answer: bytes) -> dict[str, Any]:
-        """Decodes the answer for a member; an empty answer means that the fork has ended."""
+        """Decodes the answer for a member. If the fork has ended, the answer is empty."""
         reply = json.loads(answer) if answer else {"large": "its process ended"}
         if "large" not in reply:
             return reply
@@ -173,7 +173,7 @@ class MemberScorer:
             os.waitpid(process, 0)
 
     def _confine(self) -> None:
-        """Takes input, terminal output and files from this process, and limits its memory."""
+        """Closes this process's input, terminal output and files, and limits its memory."""
         import resource
 
         null_device = os.open(os.devnull, os.O_RDWR)
@@ -183,7 +183,7 @@ class MemberScorer:
         try:
             size = int(_SIZES.read_text().split()[0]) * resource.getpagesize()
         except OSError:
-            # There is no /proc behind Landlock.
+            # Behind Landlock there is no /proc.
             size = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 + _GIBIBYTE
         _, hard = resource.getrlimit(resource.RLIMIT_AS)
         limit = size + self.limits.memory_mb * _MEBIBYTE
@@ -206,7 +206,7 @@ def _noted(value: float | None, event: str, detail: str) -> dict[str, Any]:
 
 
 def _json_value(value: Any) -> Any:
-    """Converts a reward to JSON's types; a value that is no reward becomes a text, which is refused later."""
+    """Converts a reward to JSON's types; a value that is not a reward becomes a text, which is refused later."""
     if isinstance(value, Noted):
         return {"value": _json_value(value.value), "event": value.event, "detail": value.detail[:_MAX_CHARACTERS]}
     if hasattr(value, "item") and getattr(value, "ndim", None) == 0:

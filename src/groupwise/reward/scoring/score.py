@@ -38,7 +38,7 @@ class _Call:
 
     Args:
         log: receives what the reward logs.
-        completions: as the reward was given them.
+        completions: the completions as the reward was given them.
         columns: the names of what it could read.
     """
 
@@ -89,7 +89,9 @@ class _OpenReward:
         return _Call(job, log, completions, frozenset(batch | trainer))
 
     def abandon(self) -> None:
-        """Leaves a call under way to itself; a process is killed: its late answer must not meet the next batch."""
+        """Gives up a call under way. A process is killed, because its late answer would be taken for the next
+        batch's.
+        """
         if self.worker is not None:
             self.worker.leave()
             self.worker = None
@@ -127,7 +129,7 @@ def _opened(name: str, reward: Reward | RewardFunction) -> RewardFunction:
 
 
 def _check_fields(name: str, returned: Any, follows: bool, num_members: int) -> None:
-    """Refuses fields that a reward that remembers could not follow."""
+    """Refuses fields of another length than the members, or none where the reward has a memory that follows them."""
     if follows and not isinstance(returned, Parted):
         raise RewardError(
             f"reward {name!r} has follow, which is given the fields of what it returns, and returned a"
@@ -144,7 +146,7 @@ def _check_fields(name: str, returned: Any, follows: bool, num_members: int) -> 
 
 
 def _form(name: str, reward: Any) -> CompletionForm | None:
-    """Returns the form in which a reward asks for completions; None leaves it to the prompts."""
+    """Returns the form of completions that a reward asks for; None means the form of the prompts."""
     form = reward.completion_form if isinstance(reward, Reward) else getattr(reward, "completions", None)
     if form is not None and form not in ("text", "messages"):
         raise RewardError(
@@ -215,7 +217,7 @@ class Rewards:
         return [f"reward {reward.name!r}: {remark}" for reward in self._rewards.values() for remark in reward.remarks]
 
     def remarks_of_rows(self, rows: Sequence[Mapping[str, Any]]) -> list[str]:
-        """Says for which rows of the data a reward can give nothing, each reward in a sentence.
+        """Reports for which rows of the data a reward can give nothing, each reward in a sentence.
 
         Args:
             rows: the columns of each prompt.
@@ -251,7 +253,7 @@ class Rewards:
         reward.
 
         A reward that runs past its time is missing for the batch and counted (`timeout`); one that raises stops the
-        run, or is missing and counted (`error`) under `on_error = "missing"`. A returned value that is no reward is
+        run, or is missing and counted (`error`) under `on_error = "missing"`. A returned value that is not a reward is
         always an error.
 
         Args:
@@ -265,7 +267,7 @@ class Rewards:
             Every reward by itself, with weights, seconds and events. No member gives empty lists.
 
         Raises:
-            RewardError: a missing column, a reward that raised, a value that is no reward; names reward, place and
+            RewardError: a missing column, a reward that raised, a value that is not a reward; names reward, place and
                 value.
 
         Example:
@@ -363,14 +365,14 @@ class Rewards:
         return metrics
 
     def _asked(self, name: str, method: str, *arguments: Any) -> Any:
-        """Calls a method of a reward's memory; an error names the reward and the line."""
+        """Calls a method of a reward's memory; an error names the reward and the line of its code."""
         try:
             return getattr(self._rewards[name].function, method)(*arguments)
         except Exception as error:
             raise RewardError(f"reward {name!r}: {method} raised {why_failed(error)}", reward=name) from error
 
     def close(self) -> None:
-        """Ends threads and processes; a hung one is left to the end of the program."""
+        """Ends threads and processes; a thread that hangs is left until the program ends."""
         for reward in self._rewards.values():
             reward.abandon()
             getattr(reward.function, "close", lambda: None)()
@@ -404,7 +406,7 @@ class Rewards:
         reason += advice
         if reward.on_error == "missing":
             return missing, [RewardEvent("error", reward.name, count=len(prompts), detail=reason)], None
-        # Without its values for any member a reward of another form would be missing for ever.
+        # If no member has a value, a reward of another form would be missing for ever.
         remedy = "" if advice else '; mend it, or write on_error = "missing" to go on without it'
         message = f"reward {reward.name!r} raised {reason}{remedy}"
         raise RewardError(message, reward=reward.name) from job.error
@@ -418,17 +420,17 @@ def score(
     *,
     judges: bool = False,
 ) -> RewardTable:
-    """Scores one batch; see `Rewards.score`. Rewards given by name are opened for this batch alone.
+    """Scores one batch; see `Rewards.score`. Rewards that are given by name are opened for this batch only.
 
     Args:
         rewards: opened rewards, or name -> reward as `Rewards` takes them.
-        prompts, completions, columns, judges: as of `Rewards.score`.
+        prompts, completions, columns, judges: as in `Rewards.score`.
 
     Returns:
         every reward by itself, with weights, seconds and events.
 
     Raises:
-        RewardError: as of `Rewards.score`.
+        RewardError: as in `Rewards.score`.
 
     Example:
         >>> from groupwise.reward import ExactAnswer

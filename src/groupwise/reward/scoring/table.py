@@ -15,7 +15,9 @@ from groupwise.reward.base import Noted, RewardError
 from groupwise.reward.completions import Content, Text, excerpt, prompt_text
 
 TRAINER_ARGUMENTS = frozenset({"trainer_state", "log_metric", "log_extra"})
-"""Arguments without an entry a member. `completion_ids`, which has one, is a column that the language domain adds."""
+"""Arguments that the trainer gives once per call, and not once per member. `completion_ids`, which has an entry per
+member, is a column that the language domain adds.
+"""
 
 _MOST_CHARACTERS = 10_000
 
@@ -56,7 +58,7 @@ class TrainerState:
 @final
 @dataclass
 class RewardLog:
-    """Numbers and columns that one call of a reward logs beside its values.
+    """Numbers and columns that one call of a reward logs in addition to its values.
 
     Args:
         metrics: name -> the numbers of this batch, which are averaged.
@@ -78,7 +80,7 @@ class RewardLog:
         out.
 
         Raises:
-            TypeError: the name is no text, or the value is no number.
+            TypeError: the name is not a text, or the value is not a number.
         """
         if hasattr(value, "item") and getattr(value, "ndim", None) == 0:
             value = value.item()  # type: ignore[union-attr]
@@ -88,11 +90,11 @@ class RewardLog:
             self.metrics.setdefault(name, []).append(float(value))
 
     def log_extra(self, column: str, values: Sequence[Any]) -> None:
-        """Takes one entry a member, which the member's record in `rollouts/` shows; several calls of one column follow
-        each other.
+        """Takes one entry a member, which the member's record in `rollouts/` shows. The entries of several calls with
+        one column are joined in the order of the calls.
 
         Raises:
-            TypeError: the column is no text, or the values are no list.
+            TypeError: the column is not a text, or the values are not a list.
         """
         if hasattr(values, "tolist"):
             values = values.tolist()  # type: ignore[union-attr]
@@ -190,7 +192,7 @@ class RewardTable:
         contents: a digest of each completion; empty where it is not known.
 
     Raises:
-        RewardError: rewards of different length, or a weight of something that is no reward.
+        RewardError: rewards of different length, or a weight of something that is not a reward.
 
     Example:
         >>> table = RewardTable({"correct": [1.0, None], "brief": [0.5, 0.5]}, {"correct": 2.0, "brief": 1.0})
@@ -235,7 +237,8 @@ class RewardTable:
 
         Args:
             partial: the effect of a missing reward with a weight: `drop` gives its member None, unless the reward is
-                missing for the whole group and so says nothing about its prompt; `sum` gives the sum of the others.
+                missing for the whole group and so carries no information about its prompt; `sum` gives the sum of the
+                others.
             groups: the group of each member; all are of one group if not given.
 
         Returns:
@@ -406,8 +409,8 @@ def as_number(value: Any) -> float | None:
 
 
 def split_maps(reward: str, returned: Any) -> tuple[Any, list[Any] | None]:
-    """Replaces every map in a reward's return value by its mean. Returns these values and the maps, None where there
-    are no maps.
+    """Replaces every map in a reward's return value by its mean. Returns these values and the maps; None if there are
+    no maps.
 
     A map is an array or tensor of two dimensions, one value a pixel.
 
@@ -452,7 +455,7 @@ def checked_values(reward: str, returned: Any, prompts: Sequence[Text]) -> tuple
         The numbers, and one event for all plain `None` together and one for each `Noted` entry.
 
     Raises:
-        RewardError: no sequence, another length, or an entry that is no number; names the reward, the prompt, the
+        RewardError: no sequence, another length, or an entry that is not a number; names the reward, the prompt, the
             member and the value.
     """
     if hasattr(returned, "tolist"):
@@ -498,7 +501,7 @@ def checked_values(reward: str, returned: Any, prompts: Sequence[Text]) -> tuple
 # Data columns of a reward: the columns that it requires, and the columns that it is called with.
 
 NOT_COLUMNS = frozenset({"prompts", "completions"}) | TRAINER_ARGUMENTS
-"""Arguments of a reward that are no columns of the data."""
+"""Arguments of a reward that are not columns of the data."""
 
 _NOT_OF_THE_DATA = {
     "completion_ids": "the token ids of completions, which a language model writes and this domain has not",
@@ -511,7 +514,7 @@ _NOT_OF_THE_DATA = {
         "a completion, where a reward is given all of them; write completions (or each = true for one member a call)"
     ),
 }
-"""Arguments that no data set could bring, with what they are."""
+"""Arguments that cannot come from a data set, and what they are."""
 
 
 def needed_columns(function: Callable[..., Any]) -> tuple[str, ...]:
@@ -583,7 +586,7 @@ def check_columns(reward: str, needs: Sequence[str], present: Sequence[str]) -> 
 
 
 def column_advice(error: str, present: Collection[str]) -> str:
-    """Returns the words that follow a `KeyError` of a name that is no column of the data; empty for any other error.
+    """Returns the words that follow a `KeyError` of a name that is not a column of the data; empty for any other error.
 
     Args:
         error: the type and the text of the exception.

@@ -47,7 +47,7 @@ class Answer(Reward):
         """Computes the reward of one completion.
 
         Args:
-            expected: the expected answer, as it stands in the column.
+            expected: the expected answer, as it is in the column.
         """
 
 
@@ -72,7 +72,7 @@ _PLAIN: dict[int, str | None] = {
 }
 # In these scripts a digit directly after a letter belongs to a name, as in H2O. Others write no space before a number.
 _LETTER = "A-Za-zª-ɏͰ-ϿḀ-ỿ"
-# A sign counts only where no operand stands before it: the last number of "5-3" is 3.
+# A sign belongs to a number only if no operand precedes it: the last number of "5-3" is 3.
 _OPERAND = rf"{_LETTER}\d.)\]}}%"
 _SIGN_APART = re.compile(
     rf"(?i)(?:\A|(?<=[=≈:(\[{{>])|(?<=[=≈:(\[{{>]{_SPACE}))[-—]{_SPACE}?(?=[\d.$€£¥\\])"
@@ -85,7 +85,7 @@ _CURRENCY = (
     r"(?:[A-Z]{0,3}\\?[$€£¥¢฿\u20a0-\u20cf]|Rs\.?|AUD|BRL|CAD|CHF|CNY|CZK|DKK|EUR|GBP|HKD|IDR|ILS|INR|JPY|KRW|MXN|MYR"
     r"|NOK|NZD|PHP|PLN|RMB|RUB|SEK|SGD|THB|TRY|TWD|UAH|USD|VND|ZAR)"
 )
-# Three ways: 1.234,56 with its separators exchanged; 1,234.56 or 1234.56; and .56.
+# There are three ways to write a decimal number: 1.234,56 with its separators exchanged; 1,234.56 or 1234.56; and .56.
 _DECIMAL = (
     r"(?:\d{1,3}(?:\.\d{3})+,\d\d?(?![\d,])"
     rf"|(?:\d{{1,3}}(?P<separator>{_SEPARATOR})\d{{3}}(?:(?P=separator)\d{{3}})*(?!\d)|\d+)(?:\.\d+)?|\.\d+)"
@@ -102,12 +102,12 @@ _NUMBER = (
     rf"|(?P<decimal>{_DECIMAL})(?:\s?(?:[×·*x]|\\times|\\cdot)\s?10(?P<tens>{_POWER})|(?P<power>{_POWER})"
     r"|(?P<divisors>(?:\s?/\s?(?:\d+(?:\.\d+)?|\.\d+))+))?)"
 )
-# A part of a root, of a quotient of names or of two values is not its value.
+# A number inside a root, a quotient of names or a quotient of two values is not the value of the whole.
 _UNREADABLE = (
     rf"\\(?:sqrt|[dtc]?frac|[dt]?binom|overline)(?:\s*(?:\[[^\]]{{0,20}}\]|{_BRACES}|\d))*|√\s*\d*|\\pi\b|π"
     r"|(?:±|\\pm\b)\s?\$?[\d.,]*"
 )
-# Exponents of units and indices of names are no numbers of their own.
+# Exponents of units and indices of names do not count as numbers.
 _SKIPPED = rf"\^\s?(?:{_BRACES}|[-+]?\d+)|(?<=[A-Za-z\d)}}\]])_(?:{_BRACES}|\d+)"
 _TOKENS = re.compile(rf"{_SKIPPED}|(?P<number>{_NUMBER})|(?P<unreadable>{_UNREADABLE})")
 _ALONE = re.compile(_NUMBER)
@@ -125,7 +125,7 @@ def plain(text: str) -> str:
 
 def last_number(text: str) -> Fraction | None:
     """Reads the last number in a text, exactly. None where there is none, or where the last is part of something that
-    is not read, such as a root; a division by zero is no number.
+    is not read, such as a root; a division by zero is not a number.
 
     Example:
         >>> last_number("It costs $1,250.50."), last_number("3/4"), last_number("5-3"), last_number("none")
@@ -151,7 +151,7 @@ def whole_number(text: str) -> Fraction | None:
 
 
 def _joined(text: str) -> str:
-    """Returns the plain text with signs that stand apart, or are words, at their numbers."""
+    """Returns the plain text in which signs that are separate, or written as words, are joined to their numbers."""
     return _SIGN_APART.sub(" -", plain(text))
 
 
@@ -170,7 +170,7 @@ def _value(match: re.Match[str]) -> Fraction | None:
 
 
 def _fraction(digits: str) -> Fraction:
-    """Reads digits with commas, a sign and an exponent; refuses what would be a number of thousands of digits."""
+    """Reads digits with commas, a sign and an exponent; refuses numbers of thousands of digits."""
     _, _, exponent = digits.lower().partition("e")
     if len(digits) > _MAX_DIGITS or (exponent and abs(int(exponent)) > _MAX_DIGITS):
         raise ValueError("too long")
@@ -197,7 +197,7 @@ def _decimal(match: re.Match[str]) -> Fraction:
     if match["power"] is not None:
         return _power(value, match["power"])
     if match["divisors"] is not None:
-        _, divisor = match["divisors"].split("/")  # of more than one, as in a date, nothing is read
+        _, divisor = match["divisors"].split("/")  # a text with several divisors, such as a date, is not read
         return value / _fraction(divisor.strip())
     return value
 
@@ -313,7 +313,7 @@ def _slow(pattern: str, text: str) -> SlowPattern:
 
 
 def check_pattern(pattern: str | None) -> str | None:
-    """Returns the pattern itself; refuses a text that is no regular expression.
+    """Returns the pattern itself; refuses a text that is not a regular expression.
 
     Args:
         pattern: a regular expression, or nothing.
@@ -335,7 +335,7 @@ class Extract(Config):
     """Takes the answer out of a completion; the last place that fits counts, since a model may correct itself.
 
     With nothing set the whole completion is the answer. At most one of the three may be set. Nothing found gives None.
-    A thought (`<think>...</think>`) holds no answer, and one that was cut off has none behind it. Only a `tag` that
+    A thought (`<think>...</think>`) holds no answer, and one that was cut off is followed by none. Only a `tag` that
     names the thought, or a `pattern`, which searches all of the text, reads inside.
 
     Example:

@@ -14,8 +14,8 @@ from groupwise.reward.texts.style import follows_tags
 # The kinds of people in the puzzles of reasoning-gym, which draws one pair a puzzle.
 _ROLES = "knight|knave|pioneer|laggard|saint|sinner|hero|villain|angel|devil|altruist|egoist|sage|fool"
 _ROLE = re.compile(rf"\b(?:{_ROLES})", re.IGNORECASE)
-# Nobody has a name of more than 64 letters: without that bound, a long word would be read again from each of its
-# letters. "knight/knave" is the instruction copied, not an answer: a slash ends the match.
+# A name has at most 64 letters. Without that bound, a long word would be read again from each of its letters.
+# "knight/knave" is the instruction copied, not an answer: a slash ends the match.
 _CLAIM = re.compile(
     rf"([^\W\d_][\w'-]{{0,63}})\s*+(?:\bis\s++(?:an?\s++)?|[:=]\s*+(?:an?\s++)?)({_ROLES})\b(?!\s*/)", re.IGNORECASE
 )

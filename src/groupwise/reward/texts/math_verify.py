@@ -18,9 +18,10 @@ from groupwise.reward.base import MemberLimits, Noted, Value
 from groupwise.reward.completions import excerpt
 from groupwise.reward.texts.answers import Answer, Extract, last_number, plain, whole_number
 
-# Marks of mathematics such as dollar signs, or prose, which would be read as a product of letters.
+# Mathematical marks such as dollar signs, or prose, which would be read as a product of letters.
 _DELIMITER = re.compile(r"\$|\\boxed|\\\(|\\\[|(?<!\\)\b[A-Za-z]{2,}\s+[A-Za-z]{2,}")
-# Without any of these the library reads only numbers, and fewer of them than this package; it knows per cent.
+# Without any of these marks the library reads only numbers, and fewer kinds than this package reads. It also reads per
+# cent.
 _MARK = re.compile(r"[$\\%]")
 _BOX = "\\boxed{"
 
@@ -47,7 +48,7 @@ class MathVerify(Answer):
     these limits.
 
     Of several boxes (`\\boxed{...}`) the last counts. Numbers are read as by `numeric_answer` where nothing marks
-    mathematics (`$`, `\\`), and where the library finds none. The expected answer may stand with or without dollar
+    mathematics (`$`, `\\`), and where the library finds none. The expected answer may be written with or without dollar
     signs; one that the library cannot read gives a missing reward, counted as `gold_unparsable`.
 
     Example:
@@ -75,7 +76,7 @@ class MathVerify(Answer):
 
     def unreadable(self, row: Mapping[str, Any]) -> str | None:
         expected = row.get(self.column)
-        # Parsing takes too long for all rows. Of words alone, unmarked, the library reads nothing.
+        # Parsing all rows takes too long. From words without marks the library reads nothing.
         text = "" if expected is None else str(expected).strip()
         if expected is None or (text and (_MARK.search(text) or re.search(r"\d", text) or not _DELIMITER.search(text))):
             return None
@@ -108,13 +109,15 @@ def _gold(expected: str) -> list[Any]:
     if (number := whole_number(expected)) is not None:
         return _expression(number, rounded=False)
     parse = _library().parse
-    # Without dollar signs the library reads only numbers: of "(1, 2)" it would take the 2.
+    # Without dollar signs the library reads only numbers: from "(1, 2)" it would read the 2.
     bare = _DELIMITER.search(expected) is None
     return (bare and parse(f"${expected}$", parsing_timeout=None)) or parse(expected, parsing_timeout=None)
 
 
 def _answer(text: str) -> list[Any]:
-    """Reads the last box of an answer, or all of it where it has none; empty where it holds no mathematics."""
+    """Returns the content of the last box of an answer, or the whole answer if it has no box; empty if it holds no
+    mathematics.
+    """
     boxed, text = _last_box(text)
     number = whole_number(text)
     if number is None and not boxed and _MARK.search(text) is None:
@@ -125,7 +128,7 @@ def _answer(text: str) -> list[Any]:
 
 
 def _last_box(text: str) -> tuple[bool, str]:
-    """Returns whether a text has a box, and what is in its last one: nothing of a box that was cut off."""
+    """Returns whether a text has a box, and the content of the last one, which is empty if the box was cut off."""
     _, box, inside = text.rpartition(_BOX)
     depth = 1
     for place, character in enumerate(inside if box else ""):
@@ -138,6 +141,6 @@ def _last_box(text: str) -> tuple[bool, str]:
 def _expression(number: Fraction | None, *, rounded: bool = True) -> list[Any]:
     if number is None:
         return []
-    # The library compares to six decimals where one side is a decimal number, and else exactly.
+    # The library compares to six decimals if one side is a decimal number, and exactly if none is.
     exact = _library().parse(rf"$\frac{{{number.numerator}}}{{{number.denominator}}}$", parsing_timeout=None)[0]
     return [exact.evalf() if rounded and number.denominator > 1 else exact]

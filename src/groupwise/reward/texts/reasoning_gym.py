@@ -27,8 +27,8 @@ def _scorer(task: str) -> Scorer:
     return cast(Any, get_score_answer_fn(task))
 
 
-# Some scorers of the library evaluate an answer as Python, behind the wall. What evaluates to anything but data or a
-# formula is not given to them: it could write its own score.
+# Some scorers of the library evaluate an answer as Python, inside the wall. They only get answers that evaluate to data
+# or a formula: any other answer could write its own score.
 
 _FUNCTIONS = re.compile("a?(sin|cos|tan|cot|sec|csc)|a?(sinh|cosh|tanh)|exp|log|ln|sqrt|Abs|erf|Ei|Si|Ci|li|Integral")
 _OF_FORMULAS = (ast.Expression, ast.BinOp, ast.operator, ast.UnaryOp, ast.unaryop, ast.Call, ast.Name, ast.Load)
@@ -48,7 +48,7 @@ def _is_formula(answer: str) -> bool:
     except (ValueError, SyntaxError, MemoryError, RecursionError):
         return False
     called = [node.func for node in nodes if isinstance(node, ast.Call)]
-    # A string is no part of a formula: sympy evaluates the strings that a function is called with.
+    # A string is not part of a formula: sympy evaluates the strings that a function is called with.
     numbers = all(isinstance(node.value, int | float) for node in nodes if isinstance(node, ast.Constant))
     return (
         numbers
@@ -64,7 +64,7 @@ _HARMLESS: dict[str, Callable[[str], bool]] = {
     # The scorer treats a distance of nan like a distance of 0, so that such an answer would count as right.
     "complex_arithmetic": lambda answer: re.search("(?i)nan|inf", answer) is None,
 }
-"""Task -> whether its scorer may be given an answer that is not the expected one."""
+"""Task -> a test that decides which answers other than the expected one its scorer may be given."""
 
 
 @final
@@ -74,7 +74,7 @@ class ReasoningGym(Reward):
     The entry is put together from the columns `question` (or the prompt, where there is none), `answer` and `metadata`,
     as reasoning-gym makes them.
 
-    Some of the library's scorers evaluate an answer as Python. All run in a process behind the wall of
+    Some of the library's scorers evaluate an answer as Python. All run in a process inside the wall of
     `groupwise.reward.wall`. A text that could write its own score there, being neither a list nor a formula, earns what
     no answer at all earns. Members are scored one by one and killed when one takes too long or too much memory; that
     member is wrong, and counted as `answer_too_slow` or `answer_too_large`. A scorer that raises on an answer, and not
@@ -149,7 +149,7 @@ class ReasoningGym(Reward):
     def _score(self, text: str, entry: dict[str, Any]) -> Value:
         task = self._task(entry["metadata"])
         scorer = _scorer(task)
-        # Puzzles of some tasks have no answer of their own: their scorers compare with none.
+        # The puzzles of some tasks have no fixed answer, and their scorers compare with none.
         if entry["answer"] is None and not _takes_expected(scorer, entry):
             return None
         answer = self.extract(text)
@@ -185,8 +185,8 @@ def _of_none(scorer: Scorer, entry: dict[str, Any]) -> float:
 
 
 def _takes_expected(scorer: Scorer, entry: dict[str, Any]) -> bool:
-    """Returns True where the scorer accepts the expected answer: an error on another answer is then due to that answer,
-    not to the data.
+    """Returns whether the scorer accepts the expected answer. If it does, an error on another answer is due to that
+    answer, not to the data.
     """
     try:
         scorer(str(entry["answer"]), entry)

@@ -47,7 +47,7 @@ def arguments(
     """Returns the command up to the program, and all but the filter of system calls and the status.
 
     Args:
-        readable: real paths, mounted read-only; none lies inside another.
+        readable: real paths, mounted read-only; none is inside another.
         links: path and target of symbolic links.
         files: name in the program's folder -> descriptor of its content.
         environment: all variables of the program.
@@ -55,7 +55,8 @@ def arguments(
         network: whether it keeps the network.
         own_proc: whether it gets a `/proc`; some containers refuse that.
     """
-    # The first process of a namespace is the program itself: bubblewrap's own could be looked into.
+    # The program itself is the first process of the namespace. If bubblewrap were the first, the program could read its
+    # memory.
     command = [executable(), "--die-with-parent", "--new-session", "--as-pid-1", "--cap-drop", "ALL"]
     command += [f"--unshare-{kind}" for kind in ("user", "ipc", "pid", "uts", *(() if network else ("net",)))]
     command += ["--clearenv", *(part for item in environment.items() for part in ("--setenv", *item))]
@@ -93,7 +94,7 @@ def limited(command: Sequence[str], limits: Mapping[str, int]) -> list[str]:
         for name, most in limits.items()
         if name in _OF_SHELLS
     ]
-    # Some shells call it -p, which in others is the size of a pipe.
+    # Some shells name this limit -p, which in others is the size of a pipe.
     lines.append("ulimit -u {0} || ulimit -p {0}; ".format(limits["NPROC"]))
-    # A shell that is limited further already may not raise its limits, and need not.
+    # A shell whose limits are already lower may not raise them, and need not.
     return ["sh", "-c", f'{{ {"".join(lines)}}} 2>/dev/null; exec "$@"', "sh", *command]

@@ -11,17 +11,17 @@ import time
 _NAME = "groupwise-"
 _SECONDS_TO_REMOVE = 2.0
 _ABANDONED = 3600.0
-"""Age in seconds of an empty group from which on the process that made it counts as killed."""
+"""Age in seconds at which an empty group counts as left by a process that was killed."""
 _BESIDE_MB = 64
-"""Megabytes that the kernel counts beside a program's own pages: the cached copies of its files, and the kernel's own
-memory.
+"""Megabytes that the kernel counts in addition to a program's own pages: the cached copies of its files, and the
+kernel's own memory.
 """
 _CONTROLLERS = ("memory", "pids", "cpuacct")
 
 
 class Cgroup:
-    """One control group, with one folder a controller; a process is in it that has written its number, or 0, to each
-    folder's `cgroup.procs`.
+    """One control group, with one folder per controller. A process joins it by writing its number, or 0, to the
+    `cgroup.procs` of each folder.
     """
 
     def __init__(self, folders: list[str]) -> None:
@@ -62,7 +62,7 @@ def make(
         memory_mb: what its processes may use together, what they write to a file system in memory included.
         num_processes: processes and threads at one time.
         top: where control groups are mounted.
-        mine: the file that says in which groups this process is.
+        mine: the file that lists in which groups this process is.
 
     Returns:
         the group; `None` where none may be made that bounds memory, processes and CPU time.
@@ -131,7 +131,7 @@ def _forget_abandoned(parent: str) -> None:
 
 
 def _removed(folder: str) -> bool:
-    """Removes a folder and returns True where the folder no longer exists; a group with a living process stays."""
+    """Removes a folder; returns whether it is gone. A group with a living process stays."""
     with contextlib.suppress(OSError):
         os.rmdir(folder)
     return not os.path.exists(folder)

@@ -36,7 +36,7 @@ def syscall(name: str, *arguments: object) -> int:
         arguments: integers, bytes, pointers or None.
 
     Raises:
-        Refused: the kernel said no.
+        Refused: the kernel refused it.
     """
     machine = os.uname().machine
     if machine not in MACHINES:

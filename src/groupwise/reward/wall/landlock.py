@@ -19,7 +19,7 @@ _SINCE = {2: 1 << 13, 3: _TRUNCATE, 5: _IOCTL_DEVICE}
 _OF_FILES = _EXECUTE | _WRITE_FILE | _READ_FILE | _TRUNCATE | _IOCTL_DEVICE
 _TCP = 0b11
 _SCOPED = 0b11
-"""Abstract unix sockets and signals stay among the restricted."""
+"""Abstract unix sockets and signals only reach processes under the same restriction."""
 _READ = _EXECUTE | _READ_FILE | _READ_DIR
 
 

@@ -1,4 +1,4 @@
-"""The wall that this machine allows, and commands that run behind it."""
+"""The wall that this machine allows, and commands that run inside it."""
 
 from __future__ import annotations
 
@@ -91,8 +91,8 @@ class Wall:
         kind: "bubblewrap", "landlock", or "none".
         landlock: version of Landlock; 0 where it is not used.
         filtered: whether system calls are filtered.
-        own_proc: whether a program behind bubblewrap has a `/proc`.
-        refused: what the kernel said to the walls before this one.
+        own_proc: whether a program inside bubblewrap has a `/proc`.
+        refused: how the kernel refused the walls before this one.
         bounded: whether the kernel bounds the memory and the number of a program's processes together; otherwise both
             are counted.
     """
@@ -111,7 +111,7 @@ class Wall:
 
     @property
     def denies_network(self) -> bool:
-        """True where a program behind the wall has no network."""
+        """True where a program inside the wall has no network."""
         return self.kind == "bubblewrap" or self.filtered
 
     @property
@@ -144,7 +144,7 @@ class Wall:
 
 @cache
 def best_wall() -> Wall:
-    """Returns the best wall that this machine allows, found by running a small program behind each candidate.
+    """Returns the best wall that this machine allows, found by running a small program inside each candidate.
 
     Example:
         >>> best_wall().kind in ("bubblewrap", "landlock", "none")
@@ -167,7 +167,7 @@ def candidates() -> list[Wall]:
 
 
 def why_refused(wall: Wall) -> str:
-    """Runs a small program behind a wall. Returns the reason why it does not run; empty where it runs."""
+    """Runs a small program inside a wall. Returns the reason why it does not run; empty where it runs."""
     limits = Limits(cpu_seconds=_SECONDS)
     try:
         with wrap([*python(), "-c", _TRIAL], limits, wall=wall) as (command, descriptors):
@@ -194,7 +194,7 @@ def wrap(
     group: cgroup.Cgroup | None = None,
     wall: Wall | None = None,
 ) -> Iterator[tuple[list[str], list[int]]]:
-    """Gives the command that runs another command behind the wall, and the descriptors to pass on to it.
+    """Gives the command that runs another command inside the wall, and the descriptors to pass on to it.
 
     Start it as you would start the other, with pipes or files of your own: standard input, output, errors and the
     descriptors that are passed on reach the program, and of the environment nothing. It ends with the program's status
@@ -205,8 +205,8 @@ def wrap(
     Args:
         command: the program and its arguments; a Python is `python()`.
         limits: what it may use.
-        files: name -> text of what lies in its folder at the start.
-        readable: paths that it may read beside the system's and Python's.
+        files: name -> text of what is in its folder at the start.
+        readable: paths that it may read in addition to the system's and Python's.
         status: descriptor of a file to which `"exit-code"` is written when the program has ended, and not where the
             wall could not be built.
         group: a control group that it enters.

@@ -23,7 +23,7 @@ _SETTINGS = (
     "localtime",
 )
 _NETWORK = ("hosts", "resolv.conf", "services", "protocols", "gai.conf", "ssl", "pki", "ca-certificates")
-# Python may be installed into a home folder: of such a folder only these entries are readable.
+# Python may be installed in a home folder. Only these entries of such a folder are readable.
 _OF_PYTHON = ("bin", "lib", "lib64", "share", "ssl", "pyvenv.cfg")
 
 
@@ -33,7 +33,7 @@ def readable_paths(network: bool, further: tuple[str, ...] = ()) -> tuple[list[s
 
     Args:
         network: whether it may have the network, and so needs names and certificates.
-        further: paths beside the usual.
+        further: paths in addition to the usual.
 
     Returns:
         Real paths, none inside another, and the path and target of every symbolic link on the way to them.
@@ -74,8 +74,7 @@ def _of_python() -> Iterable[str]:
         yield from (os.path.join(prefix, part) for part in _OF_PYTHON)
     yield sys.executable
     yield os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-    # The question is asked as a program starts: without this process's variables, which may add folders that hold no
-    # packages.
+    # The child runs as a program does: without this process's variables, which may add folders that hold no packages.
     asking = [*python(), "-c", "import json, sys; print(json.dumps(sys.path))"]
     asked = subprocess.run(
         asking,

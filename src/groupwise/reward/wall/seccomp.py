@@ -28,7 +28,7 @@ _AF_UNIX, _AF_INET, _AF_INET6, _AF_NETLINK = 1, 2, 10, 16
 # name -> number on x86_64, on aarch64; None where it does not exist. Calls that need a capability are not among them,
 # because no program has one.
 _NEVER = {
-    # They reach into other processes, or around the filter.
+    # Calls that reach into other processes, or around the filter.
     "ptrace": (101, 117),
     "process_vm_readv": (310, 270),
     "process_vm_writev": (311, 271),
@@ -36,12 +36,12 @@ _NEVER = {
     "pidfd_getfd": (438, 438),
     "io_uring_setup": (425, 425),
     "userfaultfd": (323, 282),
-    # New namespaces, in which a program has every capability, and files without a path.
+    # Calls that make new namespaces, in which a program has every capability, and files without a path.
     "unshare": (272, 97),
     "setns": (308, 268),
     "open_by_handle_at": (304, 265),
     "fanotify_init": (300, 262),
-    # Keys, which no namespace separates, and the machine itself.
+    # Calls for keys, which no namespace separates, and for the machine itself.
     "add_key": (248, 217),
     "request_key": (249, 218),
     "keyctl": (250, 219),
@@ -91,7 +91,7 @@ _SIGNALS = {
     "rt_tgsigqueueinfo": (297, 240),
 }
 _SIGNALS |= {"pidfd_send_signal": (424, 424)}
-# name -> numbers, and the index of the argument that must be 0, which stands for the process itself.
+# name -> numbers, and the index of the argument that must be 0, which means the process itself.
 _OF_ITSELF = {
     **{
         "prlimit64": ((302, 261), 0),

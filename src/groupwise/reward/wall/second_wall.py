@@ -1,4 +1,4 @@
-"""Runs one program behind Landlock and a filter of system calls, on machines that refuse namespaces: starts it in a
+"""Runs one program under Landlock and a filter of system calls, on machines that refuse namespaces: starts it in a
 folder of its own, ends all its processes with it, and removes the folder.
 """
 
@@ -49,14 +49,14 @@ def main() -> None:
         except (OSError, Refused) as refused:
             os.write(2, f"{refused}\n".encode())
             os._exit(125)
-    # Its pipes belong to the program alone.
+    # Only the program holds its pipes.
     for stream in (0, 1):
         os.dup2(os.open(os.devnull, os.O_RDWR), stream)
     limit = _watch(program, folder, request["disk_mb"])
     status = _end_all(program)
     if request["status"] is not None:
         os.write(request["status"], json.dumps({"exit-code": status, "limit": limit}).encode())
-    # The program may have closed its folders.
+    # The program may have removed the permissions of its folders.
     subprocess.run(["sh", "-c", 'chmod -R u+rwX "$0"; rm -rf "$0"', folder], stderr=subprocess.DEVNULL, check=False)
     os._exit(status)
 
@@ -83,8 +83,8 @@ def _become(request: dict[str, Any], folder: str) -> None:
         most = resource.getrlimit(kind)[1]
         number = number if most == resource.RLIM_INFINITY else min(number, most)
         resource.setrlimit(kind, (number, number))
-    # With capabilities to gain by executing a program, root would lose its user there. The call fails beyond the
-    # kernel's last capability, and for other users, who have none to gain.
+    # If executing a program could add capabilities, root would lose its user there. The call fails beyond the kernel's
+    # last capability. It also fails for other users, who cannot gain any.
     with contextlib.suppress(Refused):
         for capability in range(_MOST_CAPABILITIES):
             prctl(_PR_CAPBSET_DROP, capability)
@@ -105,7 +105,9 @@ def _become(request: dict[str, Any], folder: str) -> None:
 
 
 def _watch(program: int, folder: str, disk_mb: float) -> str:
-    """Waits until the program ends, is to end, or has written too much. Returns "disk" or an empty string."""
+    """Waits until the program ends, has to end, or has written too much. Returns "disk" in the last case, else an empty
+    string.
+    """
     while os.waitid(os.P_PID, program, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
         heard = signal.sigtimedwait(_AWAITED, _LOOK)
         if heard is not None and heard.si_signo != signal.SIGCHLD:
@@ -133,7 +135,7 @@ def _written_mb(folder: str) -> float:
         except OSError as error:
             if error.errno == errno.ENAMETOOLONG:
                 return float("inf")
-            # The folder was removed in between, or closed by the program, which then cannot write there.
+            # The folder was removed in between, or the program removed its permissions and cannot write there.
             continue
     return size / 2**20
 
@@ -150,12 +152,13 @@ def _unlinked_bytes(device: int) -> int:
 
 
 def _end_all(program: int) -> int:
-    """Ends all descendants. Returns the exit status of the program, as a shell has it."""
+    """Ends all descendants. Returns the program's exit status in a shell's notation."""
     until, status = time.monotonic() + _SECONDS_TO_END, 128 + signal.SIGKILL
     with contextlib.suppress(ChildProcessError):
         while time.monotonic() < until:
-            # The filter lets no process leave the process group, and one signal ends the group. No search comes first,
-            # because a flood leaves no time for it. Without the filter some processes may have left the group.
+            # The filter lets no process leave the process group, and one signal ends the group. The signal comes before
+            # any search, because a flood of processes leaves no time for one. Without the filter some processes may
+            # have left the group.
             with contextlib.suppress(OSError):
                 os.killpg(program, signal.SIGKILL)
             while (ended := os.waitpid(-1, os.WNOHANG))[0] != 0:

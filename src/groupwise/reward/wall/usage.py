@@ -28,7 +28,7 @@ def descendants(root: int, most: float = float("inf")) -> list[int]:
                 with open(f"/proc/{process}/task/{thread}/children", "rb") as file:
                     numbers += map(int, file.read().split())
         except OSError:
-            # The process has ended in between.
+            # The process ended in between.
             continue
     return numbers[1:]
 
@@ -50,12 +50,12 @@ def used(root: int, num_processes: int) -> tuple[int, float, float]:
             ticks, tasks = ticks + sum(map(int, fields[11:15])), tasks + int(fields[17]) - 1
             kilobytes += _kilobytes(number)
         except (OSError, IndexError):
-            # It has ended in between.
+            # The process ended in between.
             continue
     return tasks, kilobytes / 1024, ticks / _TICKS
 
 
 def _kilobytes(number: int) -> int:
-    """Returns the memory of a process without mapped files; of what it shares with others, its share."""
+    """Returns the memory of a process without mapped files; shared memory counts by its share."""
     with open(f"/proc/{number}/smaps_rollup", "rb") as file:
         return sum(int(line.split()[1]) for line in file if line.startswith((b"Pss_Anon", b"Pss_Shmem")))

@@ -39,7 +39,7 @@ def evaluate(domain: Domain, progress: Progress, streams: Streams, world: World)
         the domain's evaluation; records and pictures on the first process at least.
 
     Raises:
-        Fault: a user's domain returned no evaluation, or a metric that is no number.
+        Fault: a user's domain returned no evaluation, or a metric that is not a number.
     """
     evaluation = Evaluation({})
     metrics: dict[str, float] | None = None

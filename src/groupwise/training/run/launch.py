@@ -121,7 +121,7 @@ def restore_newest(store: CheckpointStore, folder: RunFolder, state: TrainState,
 
 
 def _cut_back(folder: RunFolder, length: int, step: int) -> list[str]:
-    """Cuts the rows back to those of a checkpoint; returns a sentence where rows of the checkpoint are lost."""
+    """Cuts the files back to the rows of a checkpoint; returns a sentence if rows of the checkpoint are lost."""
     if not MetricsFile(folder.metrics).cut_back(length):
         return []
     last_step = [row["step"] for row in read_metrics(folder.metrics)][-1:]
@@ -136,7 +136,7 @@ def _cut_back(folder: RunFolder, length: int, step: int) -> list[str]:
 
 
 def replay_metrics(session: Session) -> None:
-    """Gives the existing rows to live diagnosis without repeating the sentences that the run has already said."""
+    """Gives the existing rows to live diagnosis without repeating the sentences that the run has already reported."""
     if session.metrics is not None and session.watch is not None:
         for row in read_metrics(session.metrics.path):
             session.watch.see(row)
@@ -150,10 +150,10 @@ class Result:
     Args:
         folder: the run folder.
         summary: the content of `summary.json`; empty after an interrupt.
-        interrupted: whether an interrupt ended the run early; `groupwise resume` goes on.
+        interrupted: whether an interrupt ended the run early; `groupwise resume` continues.
         signal: the number of the signal that this process received; 0 otherwise.
-        before_step, after_step: the steps of the evaluations behind `before` and `after` in the summary; their records
-            are in `rollouts/evaluation-STEP.jsonl`.
+        before_step, after_step: the steps of the evaluations that gave `before` and `after` in the summary; their
+            records are in `rollouts/evaluation-STEP.jsonl`.
 
     Example:
         >>> Result(RunFolder(Path("runs/a")), {"metric": "greedy/correct", "after": 0.9}).summary["after"]
@@ -244,7 +244,7 @@ def resume(job: Job, path: Path | str) -> Result:
 
 
 def _ended(job: Job, folder: RunFolder) -> Result:
-    """Returns the outcome of a run that has ended before; removes files that a kill after its summary left behind."""
+    """Returns the outcome of a run that has already ended, and removes files that a kill after its summary left."""
     store = CheckpointStore(folder.checkpoints, job.checkpoint)
     with locked(folder):
         _tidy(folder, store)
@@ -259,8 +259,8 @@ def _ended(job: Job, folder: RunFolder) -> Result:
 
 
 def _tidy(folder: RunFolder, store: CheckpointStore) -> None:
-    """Removes from an ended run's folder the start of its controls, the remains of unfinished writes, and checkpoints
-    that a kill right after the newest one left.
+    """Cleans the folder of an ended run. This removes the starting state of its controls, the remains of unfinished
+    writes, and older checkpoints that a kill left.
     """
     store.prune()
     start = folder.checkpoints / START
@@ -336,8 +336,8 @@ def _on_process(job: Job, folder: RunFolder) -> Iterator[_Process]:
 
 @contextmanager
 def _opened(job: Job, process: _Process, *, resumed: bool) -> Iterator[tuple[Session, Job, TrainState, Domains]]:
-    """Builds the domains and the state, restores what a run that goes on had saved, and opens its trackers. At an error
-    the run says from where it can go on.
+    """Builds the domains and the state, restores what a continued run has saved, and opens the trackers. If an error
+    occurs, the run reports from which step it can be continued.
     """
     folder, world, store = process.folder, process.world, process.store
     # The first process alone writes the folder. What it found there counts for all: another process may have looked
@@ -371,7 +371,7 @@ def _opened(job: Job, process: _Process, *, resumed: bool) -> Iterator[tuple[Ses
         closing(domains),
         closing(trackers),
     ):
-        # A run that goes on has used some of its time before.
+        # A run that continues has used some of its time before.
         session = _session(job, process, domain, trackers, interrupt, sum(state.progress.seconds.values()))
         for remark in [*remarks, *job.remarks, *domains.remarks(job.recipes), *precision_remarks(domain)]:
             session.note(remark)
@@ -384,7 +384,7 @@ def _opened(job: Job, process: _Process, *, resumed: bool) -> Iterator[tuple[Ses
 
 @contextmanager
 def _reporting_resume_step(session: Session, job: Job, state: TrainState) -> Iterator[None]:
-    """Says at an error, or at a second interrupt, from which step the run goes on."""
+    """If an error or a second interrupt occurs, reports the step from which the run can be continued."""
     assert session.store is not None
     try:
         yield

@@ -1,4 +1,4 @@
-"""The loop: steps of one stage, each collecting a batch, updating on it, and saying what happened. It never knows a
+"""The loop: steps of one stage, each of which collects a batch, updates on it, and reports what happened. It knows no
 domain.
 """
 
@@ -75,7 +75,7 @@ Callback = Callable[[int, Mapping[str, float]], object]
 
 
 def load_callbacks(paths: Sequence[ImportPath]) -> list[Callback]:
-    """Imports functions by import path, `package.module:function`; a module may lie in the working directory.
+    """Imports functions by import path, `package.module:function`; a module may be in the working directory.
 
     Args:
         paths: import paths, `package.module:function`.
@@ -204,7 +204,7 @@ class Watch(Protocol):
 
 
 OUT_OF_TIME = "the minutes of the run are over"
-"""The reason why a stage ends, and with it the run."""
+"""The reason that is given when the time of the whole run is over, which ends the stage and the run."""
 
 
 @final
@@ -224,7 +224,7 @@ class Session:
         interrupt: a person's or a scheduler's request to end the run.
         watch: live diagnosis, which `groupwise_look` brings; `None` for a control.
         track: how often rollouts are written, and how many records stay.
-        announced: the keys of sentences that were said once and are not repeated.
+        announced: the keys of sentences that were reported once and are not repeated.
         alarm: the rule that the trackers show.
         ends_at: the reading of `perf_counter` by which the run is to have ended, its last evaluation included.
         evaluation_seconds: the time that the newest evaluation took.
@@ -280,7 +280,8 @@ class Session:
         self.trackers.metrics(step, values)
 
     def diagnose(self, step: int, stage: str, values: dict[str, float]) -> None:
-        """Says what the rules of diagnosis newly see in this row, except notes; shows the worst rule that still holds.
+        """Reports what the rules of diagnosis newly see in this row, except notes; shows the worst rule that still
+        holds.
 
         Args:
             step: the step of the run.
@@ -310,7 +311,7 @@ def run_stage(session: Session, recipe: Recipe, state: TrainState) -> bool:
 
     Raises:
         StorageError: the disk is full; the message names the newest checkpoint.
-        RewardError: a reward function raised, or returned a value that is no reward.
+        RewardError: a reward function raised, or returned a value that is not a reward.
     """
     progress = state.progress
     callbacks = load_callbacks(recipe.train.callbacks)
@@ -436,15 +437,15 @@ def save(session: Session, state: TrainState, *, best: bool = False) -> None:
 
 
 def _report_step(session: Session, step: Step, collected: Collected | None, updates: Updates) -> None:
-    """Says what happened in a step (of events in the computation of rewards the first of each kind, from any process),
-    and writes its rollouts.
+    """Reports the events of a step and writes its rollouts. Of events in the computation of rewards, the first of each
+    kind is reported, from any process.
     """
     progress, number, every = step.state.progress, step.state.progress.step + 1, session.track.rollouts_every
     for remark in [*(collected.remarks if collected is not None else []), *updates.remarks]:
         session.note(f"step {number}: {remark}")
     if collected is None:
         return
-    # Events are those of all rounds, of which the table has only the members that are trained on.
+    # The table has only the members that are trained on, so the events are collected from the samples of all rounds.
     events = [event for share in session.world.gather(collected.samples.rewards.events) for event in share]
     num_members = round(collected.numbers["num_prompts_drawn"] * collected.numbers["group_size"])
     if events:
@@ -456,7 +457,7 @@ def _report_step(session: Session, step: Step, collected: Collected | None, upda
 
 
 def _evaluation_events(session: Session, step: int, evaluation: Evaluation) -> dict[str, float]:
-    """Says the first failure of each kind in the scoring of an evaluation, and returns the counts as
+    """Reports the first failure of each kind in the scoring of an evaluation, and returns the counts as
     `rewards/NAME/num_EVENT`.
     """
     counts: dict[str, float] = {}
@@ -471,8 +472,8 @@ def _evaluation_events(session: Session, step: int, evaluation: Evaluation) -> d
 
 
 def _count_events(events: Sequence[RewardEvent]) -> dict[tuple[str, str], tuple[int, str, bool]]:
-    """Counts events: (reward, event) -> number of members, the detail of the first event, and whether the members have
-    a value all the same.
+    """Counts events: (reward, event) -> number of members, the detail of the first event, and whether the members still
+    have a value.
     """
     counts: dict[tuple[str, str], tuple[int, str, bool]] = {}
     for event in events:
@@ -559,22 +560,22 @@ def autocast_of(recipe: Recipe, device: torch.device) -> Callable[[], Any]:
 # Several processes of a run have to agree before it begins: on its folder and settings, weights and prompts.
 
 _PROMPTS_COMPARED = 16
-"""Training prompts, evenly spaced, of which processes compare the keys."""
+"""The number of training prompts, evenly spaced, whose keys are compared between processes."""
 
 _OF_ONE_PROCESS = frozenset({"name", "description", "track", "objects"})
-"""Settings that may differ between processes: what the first one alone writes, and records of objects, whose hashes
-another process need not find again. Weights and prompts are compared by themselves.
+"""Settings that may differ between processes: some are used by the first process only, and records of objects have
+hashes that another process need not reproduce. Weights and prompts are compared separately.
 """
 
 _OF_A_MACHINE = ("train.callbacks", "train.num_threads", "train.memory_limit_gib")
-"""Keys, of a stage too, that may differ as well: what callbacks of the first process say counts for all, and machines
+"""Keys, also of a stage, that may differ as well: the first process decides for all what callbacks return, and machines
 have other sizes.
 """
 
 
 def agreed_folder(job: Job, folder: RunFolder, world: World) -> RunFolder:
-    """Returns the run folder of the first process, under the name that it has on this one: a folder that is named by
-    the time has another name on a process that came a second later, and a shared one may on another machine.
+    """Returns the run folder of the first process, under its name on this process. A folder named by the time has
+    another name on a process that started a second later, and a shared folder may have another path on another machine.
 
     Args:
         job: what this process was given.
@@ -606,7 +607,7 @@ def check_same_start(domain: Domain, world: World) -> None:
     """Refuses processes that hold different weights, or that have read different prompts.
 
     Args:
-        domain: of this process.
+        domain: the domain of this process.
         world: the processes; every process must call this function.
 
     Raises:

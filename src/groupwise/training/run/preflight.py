@@ -45,7 +45,7 @@ def check_offers(learner: Learner, recipe: Recipe, world: World) -> None:
 
 
 def _needs(learner: Learner, recipe: Recipe, world: World) -> dict[str, tuple[str, str]]:
-    """Returns the offers that the stage needs, each with the key that asks for it and what to write."""
+    """Returns the abilities of a learner that the stage needs, each with the key that asks for it and what to write."""
     train, needs = recipe.train, dict[str, tuple[str, str]]()
     if recipe.samples:
         reference = resolve_reference(recipe.reference, required=recipe.needs_reference)
@@ -80,15 +80,15 @@ def _name(learner: Learner) -> str:
 # A trial of a user's pieces (slots, schedules, a reference) before anything is computed: each is called once.
 
 _MISTAKES = (TypeError, AttributeError, NameError, ImportError, NotImplementedError)
-"""Exceptions that no rollouts could avoid."""
+"""Exceptions that would occur with any rollouts."""
 _NUM_GROUPS, _NUM_DECISIONS, _NUM_ELEMENTS = 2, 4, 3
 
 
 def try_pieces(job: Job) -> None:
-    """Refuses a piece of a user's own that fails, or returns something else than it should, on two made groups.
+    """Refuses a user's piece that fails on two made-up groups, or returns something else than it should.
 
-    A failure that may come from the made numbers (a `KeyError` for the name of a reward, another number of decisions)
-    is left to the first batch.
+    A failure that may come from the made-up numbers (a `KeyError` for the name of a reward, another number of
+    decisions) is left to the first batch.
 
     Args:
         job: the description of a run that can work.
@@ -109,7 +109,7 @@ def try_pieces(job: Job) -> None:
 
 
 def _pieces(configs: Iterable[BaseModel | None]) -> Iterator[PieceFromPath]:
-    """Yields every user's piece inside configurations."""
+    """Yields every user-written piece inside the configurations."""
     for config in configs:
         for place in () if config is None else import_paths(config):
             if isinstance(place.holder, PieceFromPath) and place.path is place.holder.path:
@@ -117,7 +117,7 @@ def _pieces(configs: Iterable[BaseModel | None]) -> Iterator[PieceFromPath]:
 
 
 def _tried(attempt: Callable[[], object], *refused: type[Exception]) -> None:
-    """Calls an attempt; of what it raises, only a mistake of a piece is an error.
+    """Calls an attempt, and reports mistakes in a piece and exceptions of the classes `refused`; others are ignored.
 
     Args:
         attempt: what calls pieces.
@@ -130,14 +130,14 @@ def _tried(attempt: Callable[[], object], *refused: type[Exception]) -> None:
             error.__cause__ is None and not _is_of_another_width(error.result)
         ):
             raise ConfigError(str(error)) from error
-    # The made numbers are nobody's, and may be refused for what real ones would not be.
+    # The numbers are made up, and may be refused for reasons that real numbers would not give.
     except Exception as error:
         if isinstance(error, refused):
             raise ConfigError(str(error)) from error
 
 
 def _is_of_another_width(result: Any) -> bool:
-    """Returns whether a result is a table of another number of decisions, which may be that of real members."""
+    """Returns whether a result is a table with another number of decisions, which may be the number of real members."""
     table = result[0] if isinstance(result, tuple) and result else getattr(result, "value", result)
     return isinstance(table, Tensor) and table.dim() == 2 and table.shape[1] not in (1, _NUM_DECISIONS)
 
@@ -147,7 +147,7 @@ def _first_value(schedule: Value) -> float:
 
 
 def _loss(objective: Objective, group_size: int) -> None:
-    """Computes the loss of two made groups, one of them of equal rewards."""
+    """Computes the loss of two made-up groups; the rewards of one of them are equal."""
     members = _NUM_GROUPS * group_size
     table = torch.ones(members, _NUM_DECISIONS)
     mask = table.bool()
@@ -177,14 +177,14 @@ def _loss(objective: Objective, group_size: int) -> None:
 
 
 def _matched(matching: CopyMatching, num_copies: int) -> Mapping[str, Tensor]:
-    """Returns the fields of made copies with different deviations, on both sides of the old policy's."""
+    """Returns the fields of made-up copies with different deviations, on both sides of the old policy's."""
     old = torch.linspace(-1.0, 1.0, num_copies * _NUM_ELEMENTS).view(num_copies, _NUM_ELEMENTS)
     time = torch.linspace(0.1, 1.0, num_copies)
     return matching(Deviation((0.9 * old + 0.05).requires_grad_(), old, time, time))
 
 
 _SAMPLED = frozenset(DECISION_FIELDS) - {"behaviour_log_prob", "reference_log_prob"}
-"""The fields of decisions that only a sampler knows: training fills in the two others."""
+"""The fields of decisions that only a sampler knows. Training fills in the two other fields."""
 
 
 def check_configuration(job: Job) -> None:
@@ -232,8 +232,8 @@ def check_configuration(job: Job) -> None:
 
 
 def check_processes(job: Job) -> None:
-    """Refuses a new run whose weights are to be spread over processes, and which no launcher started: there is nobody
-    to spread them over. A run that goes on may do so alone.
+    """Refuses a new run whose weights are to be spread over processes if no launcher started it: there are no other
+    processes to spread them over. A run that continues may do so alone.
 
     Raises:
         ConfigError: torchrun did not start this process.
@@ -285,7 +285,7 @@ def check_domain(domain: Domain, recipe: Recipe, streams: Streams, world: World)
 
 
 def _check_learner(learner: Learner, recipe: Recipe, world: World) -> None:
-    """Refuses weights that cannot be trained as the stage asks."""
+    """Refuses weights that cannot be trained with the settings of the stage."""
     if not learner.sizes().trained:
         raise ConfigError(
             "the model has no parameter with requires_grad: nothing can be trained; check the adapter's target modules"

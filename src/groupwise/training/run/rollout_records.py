@@ -38,9 +38,9 @@ def rollout_records(
     the last scoring, nats; 0 where every update was on-policy). `logged` holds what rewards logged of the member by
     `log_extra`.
 
-    Where the domain gives a member's `tokens`, numbers of every token follow, `None` for a token that was no decision:
-    `token_log_prob` (nats, when it was sampled), `token_log_ratio` (nats, at the last scoring; left out where all are
-    0) and `token_credit` (advantage times credit; left out where it is the member's advantage everywhere).
+    Where the domain gives a member's `tokens`, numbers of every token follow, `None` for a token that was not a
+    decision: `token_log_prob` (nats, when it was sampled), `token_log_ratio` (nats, at the last scoring; left out where
+    all are 0) and `token_credit` (advantage times credit; left out where it is the member's advantage everywhere).
     """
     samples, rewards, place = collected.samples, collected.samples.rewards, collected.samples.place
     rows = torch.arange(min(limit, len(samples)), device=samples.mask.device)
@@ -105,7 +105,7 @@ def decision_fields(objective: Objective, collected: Collected, updates: Updates
 
 
 def _is_computable(objective: Objective, acted: Acted, score_norm: Tensor | None) -> bool:
-    """Returns whether every link of the credit can be computed from what sampling recorded of some members."""
+    """Returns whether every link of the credit can be computed from the fields that sampling recorded."""
     recorded = {"score_norm": score_norm}
     return all(
         link.scope != "batch" and all(recorded.get(name, getattr(acted, name, None)) is not None for name in link.reads)

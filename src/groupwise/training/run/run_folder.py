@@ -1,4 +1,4 @@
-"""The run folder: the checks before anything is computed, and the files beside the metrics."""
+"""The run folder: the checks before anything is computed, and the files other than the metrics."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ _LIBRARIES = (
 )
 
 _EXACT = ("python", "machine", "processor", "device", "num_threads")
-"""The entries on which the bits of a result depend, beside versions and the number of processes."""
+"""The entries on which the bits of a result depend, in addition to versions and the number of processes."""
 
 
 @final
@@ -225,7 +225,7 @@ def append_environment(
 
 
 def accept_configuration(folder: RunFolder) -> None:
-    """Notes in the last start of `environment.json` that its `config.json` is the run's own as it is now.
+    """Notes in the last start of `environment.json` that the present `config.json` belongs to the run.
 
     Raises:
         StorageError: the file could not be written.
@@ -237,16 +237,16 @@ def accept_configuration(folder: RunFolder) -> None:
 
 
 def _configuration_digest(folder: RunFolder) -> str:
-    """Returns the hash of the text of `config.json`. The configuration read from it would contain today's defaults as
-    well.
+    """Returns the hash of the text of `config.json`. The text is hashed because a configuration that is read from it
+    also contains today's defaults.
     """
     text = json.dumps(read_json(folder.config), sort_keys=True)
     return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
 
 
 def _changed(previous: Mapping[str, Any], entry: Mapping[str, Any]) -> list[str]:
-    """Returns the differences between two starts that decide how numbers are rounded, as `name before -> now`."""
-    # An entry of an older version may lack keys; an absent key is no difference.
+    """Returns the differences between two starts that affect rounding, as `name before -> now`."""
+    # An entry of an older version may lack keys; an absent key is not a difference.
     recorded_keys = [key for key in _EXACT if key in previous]
     old, new = (
         {**{key: start.get(key) for key in recorded_keys}, **start.get("versions", {})} for start in (previous, entry)

@@ -45,8 +45,8 @@ from groupwise.training.step.state import Progress, TrainState, ready_rewards, r
 def write_warm_up(session: Session, job: Job, state: TrainState) -> None:
     """Writes the state at the end of a run's warm-up into `RUN/warm_up`; every process must call it.
 
-    A run that started at this step has done no warm-up, and writes nothing. On a full disk the run says one sentence
-    and goes on.
+    A run that started at this step has done no warm-up, and writes nothing. On a full disk the run reports one sentence
+    and continues.
 
     Args:
         state: the state of the run before the first stage that samples.
@@ -269,8 +269,8 @@ def _begin(session: Session, job: Job, state: TrainState, index: int, domains: D
 
 
 def _is_measured_differently(session: Session, job: Job, state: TrainState, index: int) -> bool:
-    """Evaluates at the start of a stage, unless the stage before has done so in the same way; returns whether scores
-    from here on differ in kind from the earlier ones.
+    """Evaluates at the start of a stage, unless the previous stage ended with the same evaluation. Returns whether
+    scores from here on cannot be compared with earlier ones.
     """
     recipe, progress = job.recipes[index], state.progress
     is_evaluated, metrics_before = progress.latest_step == progress.step, dict(progress.latest)
@@ -285,7 +285,7 @@ def _is_measured_differently(session: Session, job: Job, state: TrainState, inde
 
 
 def _metrics_before(session: Session, job: Job, state: TrainState, index: int, domains: Domains) -> dict[str, float]:
-    """Returns the metrics at the start of sampling, measured as those of the run's end will be."""
+    """Returns the metrics at the start of sampling, measured in the same way as at the end of the run."""
     progress, last = state.progress, job.recipes[-1]
     stage_metrics = dict(progress.latest)
     if last.measures == job.recipes[index].measures:
@@ -436,8 +436,8 @@ def _train_control(session: Session, job: Job, domains: Domains, control: _Contr
 
 
 class _PrefixedNotes(Trackers):
-    """Trackers of a control: its sentences go to the run's trackers, with a prefix. Its numbers go to its
-    `metrics.jsonl`.
+    """The trackers of a control. Its sentences go to the run's trackers with a prefix, and its numbers to the control's
+    own `metrics.jsonl`.
     """
 
     def __init__(self, run_trackers: Trackers, prefix: str) -> None:

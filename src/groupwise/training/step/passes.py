@@ -1,4 +1,4 @@
-"""The passes of a step beside those of the loss: gradients by cotangents and of demonstrations, passes that add
+"""The passes of a step other than those of the loss: gradients by cotangents and of demonstrations, passes that add
 nothing, and the size of a pass where it is measured.
 """
 
@@ -27,10 +27,10 @@ from groupwise.training.step.state import Progress, Step, TrainState, whole_weig
 
 
 def fit_passes(domain: Domain, state: TrainState, world: World) -> None:
-    """Measures the rows of each kind of pass, beside what the optimiser will take, and agrees on them.
+    """Measures the rows of each kind of pass, in the memory that the optimiser leaves, and agrees on them.
 
     Args:
-        domain: of the stage; nothing happens where it does not cut its passes.
+        domain: the domain of the stage; nothing happens where it does not cut its passes.
         world: the processes; every process must call this function.
     """
     if not isinstance(domain, CutsPasses):
@@ -43,10 +43,10 @@ def fit_passes(domain: Domain, state: TrainState, world: World) -> None:
 
 
 def restore_passes(domain: Domain, progress: Progress) -> None:
-    """Gives a domain the sizes of a run that goes on.
+    """Gives a domain the sizes of a run that continues.
 
     Args:
-        domain: of the stage.
+        domain: the domain of the stage.
     """
     if isinstance(domain, CutsPasses):
         domain.pass_sizes.restore(progress.pass_sizes)
@@ -56,7 +56,7 @@ def agree_on_passes(domain: CutsPasses, progress: Progress, world: World) -> Non
     """Takes the smallest size of any process for each kind of pass, and keeps them in the state.
 
     Args:
-        domain: of the stage.
+        domain: the domain of the stage.
         world: the processes; every process must call this function.
     """
     process_sizes = world.gather(domain.pass_sizes.record())
@@ -67,8 +67,8 @@ def agree_on_passes(domain: CutsPasses, progress: Progress, world: World) -> Non
 
 
 def halve_passes(step: Step) -> str:
-    """Takes half of the rows of a pass with a gradient from now on, on every process; returns a sentence on both
-    numbers, empty where there is nothing to halve.
+    """Halves the rows of a pass with a gradient from now on, on every process. Returns a sentence with both numbers;
+    empty where nothing can be halved.
 
     Args:
         step: the step of the stage; every process must call this function.
@@ -97,10 +97,10 @@ PassStatistics = list[dict[str, Statistic]]
 """The statistics of each pass, by name."""
 
 SHARE = 0.9
-"""The share of the available memory that a pass may take: allocators round up, and leave holes."""
+"""The share of the available memory that a pass may take: allocators round up and leave gaps."""
 
 LONGER = 1.1
-"""The factor in length above the measured members from which on members are measured anew."""
+"""Members that are longer than the measured ones by this factor are measured again."""
 
 _FEW = 4
 
@@ -186,8 +186,8 @@ def retrying(
 
 
 def _halve_members(step: Step) -> str:
-    """Takes half of the members of a pass from now on, where their number is measured; returns a sentence on both
-    numbers, empty where there is nothing to halve.
+    """Halves the number of members in a pass from now on, if that number is measured. Returns a sentence with both
+    numbers; empty where nothing can be halved.
     """
     size = step.members_at_once
     if not step.measures_pass_size or size is None or size == 1:
@@ -197,8 +197,8 @@ def _halve_members(step: Step) -> str:
 
 
 def _measure(step: Step, samples: Samples, lengths: Tensor, requires: frozenset[str]) -> tuple[float, float, float]:
-    """Returns the bytes of a pass of the longest member, of each further member, and those available beside what the
-    optimiser will still take.
+    """Returns three sizes in bytes: a pass of the longest member, each further member, and the memory that remains
+    after the optimiser's moments.
     """
     state, device = step.state, samples.mask.device
     order = _one_member_a_group_first(torch.argsort(lengths, descending=True, stable=True), samples.group)
@@ -222,7 +222,7 @@ def _measure(step: Step, samples: Samples, lengths: Tensor, requires: frozenset[
                 raise
             raise ConfigError(_advice(step, 1)) from error
         if step.sharded:
-            # Memory that ran out in this pass would end the run, and no pass takes more than its members one by one.
+            # Running out of memory here would end the run, so the pass takes only members that fit if all are as long.
             fitting = int(SHARE * available // max(1, single_bytes))
             num_several = min(step.world.gather(max(1, min(num_several, fitting))))
         several_bytes = _several_bytes(lambda: run(num_several), device, step) if num_several > 1 else None
@@ -245,8 +245,8 @@ def _several_bytes(run: Callable[[], None], device: torch.device, step: Step) ->
 
 
 def _one_member_a_group_first(order: Tensor, group: Tensor) -> Tensor:
-    """Orders the members so that one of every group comes first. Members of one group share their prompt, whose memory
-    would otherwise be counted once for all measured members.
+    """Orders the members so that one of every group comes first. Members of a group share their prompt: with several of
+    one group, the measurement would count the prompt's memory only once.
     """
     seen_groups: set[int] = set()
     first_members: list[int] = []
@@ -327,14 +327,14 @@ def by_cotangents(
 
 
 def join_pass(step: Step, samples: Samples, requires: frozenset[str], *, backward: bool = False) -> None:
-    """Makes a pass that adds nothing, with one member that is at hand: where the weights are spread, every process has
-    to make the passes of those that have more members. Dropout draws nothing for it.
+    """Makes a pass that adds nothing, with any one member. Where the weights are spread, every process has to make as
+    many passes as the one with the most members. Dropout draws nothing for this pass.
 
     Args:
         samples: at least one member or demonstration.
         requires: names of the fields of the pass.
         backward: whether the others call `backward`. A domain may cut it into passes of its own, and make them in
-            another order than those of `score`, which the others call otherwise.
+            another order than those of `score`, which the others call if this is false.
     """
     device = samples.mask.device
     first = torch.zeros(1, dtype=torch.long, device=device)

@@ -1,4 +1,4 @@
-"""The members of a step: sampled in rounds, scored beside the reference, joined into a batch; and the statistics of a
+"""The members of a step: sampled in rounds, compared with the reference, joined into a batch; and the statistics of a
 round.
 """
 
@@ -70,8 +70,8 @@ def place_correlations(groups: Sequence[int], rewards: Sequence[float | None]) -
     function of prompt and answer.
 
     Args:
-        groups: of each member, in the order in which the rewards were computed.
-        rewards: of each member; members without one are left out.
+        groups: the group of each member, in the order in which the rewards were computed.
+        rewards: the reward of each member; members without one are left out.
 
     Returns:
         `groups/place_correlation`, of a member's reward and its place, both less their group's mean; and
@@ -105,7 +105,9 @@ def place_correlations(groups: Sequence[int], rewards: Sequence[float | None]) -
 
 
 _ROUNDING = 1e-5
-"""Differences of rewards below this share of their size: rounding in a reward that is computed in batches."""
+"""Differences of rewards below this share of their size count as rounding, as in a reward that is computed in
+batches.
+"""
 
 
 def copies_noise(
@@ -118,9 +120,9 @@ def copies_noise(
     gives 0. One that is drawn, or that belongs to other members, gives about 1.
 
     Args:
-        groups: of each member.
-        contents: of each member.
-        rewards: of each member; members without one are left out.
+        groups: the group of each member.
+        contents: the content of each member.
+        rewards: the reward of each member; members without one are left out.
 
     Returns:
         the statistic; `None` where no group has two equal members and rewards that differ.
@@ -170,8 +172,8 @@ class Collected:
     Args:
         samples: the members.
         batch: the same members, compared; `None` (on all processes) when no group was admitted in any round.
-        filler: members that this process sampled, one of which stands in where it has none to train on.
-        earned: the rewards of each group beside its prompt.
+        filler: members that this process sampled, one of which is used where it has none to train on.
+        earned: the rewards of each group with its prompt.
         statistics: to be summed over processes.
         numbers: metrics that have the same value on every process.
         remarks: sentences for the people who follow the run.
@@ -222,7 +224,7 @@ def noised_again(step: Step, samples: Samples, streams: Streams) -> Samples:
 
 
 def beside_reference(step: Step, samples: Samples) -> Samples:
-    """Returns the members with what an exact divergence reads of the reference."""
+    """Adds to the members the reference's values that an exact divergence needs."""
     domain, state = step.domain, step.state
     assert isinstance(domain, ComparesExactly), "preflight checks that the domain supplies the field or the term"
     with state.progress.timed("scoring"), state.reference.active(), torch.no_grad():
@@ -230,7 +232,7 @@ def beside_reference(step: Step, samples: Samples) -> Samples:
 
 
 def scored_by_trainer(step: Step, samples: Samples) -> Samples:
-    """Gives members that a server sampled the log-probs, and the other fields, of the weights that are trained."""
+    """Adds to members that a server sampled the log-probs, and the other fields, of the trained weights."""
     with step.state.progress.timed("scoring"):
         recorded = _scored(step, samples, (step.objective.requires_sampled & step.domain.supplies) | {"log_prob"})
         samples = replace(samples, old_log_prob=recorded.log_prob, recorded=recorded)
@@ -280,8 +282,8 @@ def admitted_groups(step: Step, rounds: Sequence[Collected], admitted: Sequence[
 
 
 def check_running(objective: Objective, processes: Sequence[Mapping[str, float]]) -> None:
-    """Refuses running statistics that an advantage has made of the rewards of one process: later batches are compared
-    with them, and a checkpoint keeps those of the first process.
+    """Refuses running statistics if the rewards of one process alone were used for them: later batches are compared
+    with these statistics, and a checkpoint keeps those of the first process.
 
     Args:
         processes: the statistics of each process, by name.

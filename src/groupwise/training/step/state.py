@@ -28,10 +28,10 @@ from groupwise.training.distributed import World
 from groupwise.training.job import Recipe
 
 Earned = list[tuple[int, list[float]]]
-"""The rewards (weighted sums) of a group's members, beside the place of their prompt in the training set."""
+"""Pairs for each group: the place of its prompt in the training set, and the rewards (weighted sums) of its members."""
 
 _VISITS = 3
-"""Draws of a prompt before it is counted."""
+"""A prompt is counted as revisited from this number of draws on."""
 _NEAR = 1e-9
 
 
@@ -62,7 +62,7 @@ class RewardMemory:
     kept: dict[str, Any] = field(default_factory=dict)
 
     def begin_stage(self, recipe: Recipe, domain: Domain) -> None:
-        """Remembers as many rewards as the stage reads of each prompt's past, and counts draws anew."""
+        """Sets the number of remembered rewards per prompt to what the stage reads, and restarts the count of draws."""
         if (rewards := rewards_of(domain)) is not None and not rewards.follows:
             self.kept = {}
         train, sizes = recipe.train, [0]
@@ -111,10 +111,10 @@ class RewardMemory:
         return metrics | ({"history/gain": sum(gains) / len(gains)} if gains else {})
 
     def follow(self, rewards: Rewards, rounds: Sequence[Samples], world: World) -> dict[str, float]:
-        """Lets the rewards that have a memory learn from a step. Every process goes on with the memory of the first.
+        """Lets the rewards that have a memory learn from a step. Every process continues with the memory of the first.
 
         Args:
-            rewards: of the domain, with one that follows training.
+            rewards: the rewards of the domain, with one that follows training.
             rounds: the members of each round of sampling.
             world: the processes; every process must call this method.
 
@@ -157,17 +157,17 @@ class RewardMemory:
 
 
 def rewards_of(domain: Any) -> Rewards | None:
-    """Returns a domain's rewards, which may have a memory; an author's domain may keep something else by that name."""
+    """Returns a domain's rewards, which may have a memory; a user's domain may use the attribute for something else."""
     rewards = getattr(domain, "rewards", None)
     return rewards if isinstance(rewards, Rewards) else None
 
 
 def ready_rewards(rewards: Rewards, state: TrainState, recipe: Recipe, num_prompts: int) -> None:
-    """Gives rewards the memory of the run, also after a resume or in another stage, and tells them where the run
-    stands, which functions are given as `trainer_state`.
+    """Gives rewards the memory of the run, also after a resume or in another stage, and the progress of the run, which
+    functions get as `trainer_state`.
 
     Args:
-        rewards: of the domain.
+        rewards: the rewards of the domain.
         num_prompts: size of its training set.
     """
     progress = state.progress
@@ -324,7 +324,7 @@ class Progress:
         try:
             yield
         finally:
-            # A GPU still computes while Python goes on; without the wait the next part would be charged for it.
+            # A GPU still computes while Python continues; without the wait the next part would be charged for it.
             if torch.cuda.is_initialized():
                 torch.cuda.synchronize()
             self.seconds[part] = self.seconds.get(part, 0.0) + perf_counter() - start
@@ -356,7 +356,7 @@ class TrainState:
         self.average = ReferencePolicy(AbsentReference(), self.learner)
 
     def begin_average(self, config: WeightAverage | None) -> None:
-        """Begins an average at the present weights, ends it, or goes on with the present average.
+        """Begins an average at the present weights, ends it, or continues with the present average.
 
         Args:
             config: the average of the stage that begins; `None` where it has none.
@@ -469,13 +469,13 @@ class Step:
 
     @property
     def members_at_once(self) -> int | None:
-        """Members in a pass; `None` takes all. Before a measurement one."""
+        """The number of members in a pass; `None` means all. Before a measurement it is one."""
         size = self.recipe.train.micro_batch_members
         return (self.state.progress.micro_batch_members or 1) if size == "auto" else size
 
     def passes(self, lengths: Tensor) -> list[Tensor | None]:
         """Returns the members of each pass of this process, longest members first, so that a batch that does not fit
-        into memory fails at once; neighbours in length stand together, and little is padding. Where the weights are
+        into memory fails at once; members of similar length share a pass, and little is padding. Where the weights are
         spread, all processes make equally many passes: one with fewer members gets `None`, a pass that it only joins.
         Every process must call this method.
 
@@ -491,11 +491,11 @@ class Step:
 
 @contextmanager
 def whole_weights(domain: Domain, world: World) -> Iterator[None]:
-    """Gives every process that draws by itself or sends weights the whole of them within the block, unless the domain
-    draws with shards, and has the domain send them to a server that the processes share.
+    """Gives the whole weights within the block to every process that draws by itself or sends weights, unless the
+    domain draws with shards. Then lets the domain send them to a server that the processes share.
 
     Args:
-        domain: of the stage.
+        domain: the domain of the stage.
         world: the processes; each must enter the block.
     """
     elsewhere = domain.samples_remotely

@@ -4,9 +4,9 @@
     (`sample_round`); then, for each update on these rollouts: plan the weights, score the answers again, compute the
     loss and its gradient (`policy_gradient`), update the weights (`_optimise`); log what happened (`train_step`).
 
-What only some runs need is called by its name and lives beside this page: several rounds of sampling, the reference and
-the statistics of a round (`rollouts`), gradients by cotangents and of demonstrations and measured sizes of passes
-(`passes`), what is remembered of rewards (`state`).
+What only some runs need is called by its name and is in the files next to this one: several rounds of sampling, the
+reference and the statistics of a round (`rollouts`), gradients by cotangents and of demonstrations and measured sizes
+of passes (`passes`), what is remembered of rewards (`state`).
 
 Every process of a run makes the same step on its share of the prompts. `step.world` sums and gathers over processes;
 with one process both give back what they are given.
@@ -293,8 +293,8 @@ def update_policy(step: Step, collected: Collected | None) -> Updates:
 
 
 def _minibatches(step: Step, collected: Collected, number: int) -> list[Tensor]:
-    """Returns this process's rows of each minibatch. Groups are dealt by their place in the step, in the same way for
-    any number of processes.
+    """Returns this process's rows for each minibatch. Groups are dealt by their place in the step, so the number of
+    processes makes no difference.
     """
     place, minibatches = collected.samples.place, step.recipe.train.minibatches
     places = sorted({place for places in step.world.gather(place.unique().tolist()) for place in places})
@@ -425,7 +425,7 @@ def _optimiser_numbers(step: Step) -> StepNumbers:
 
 
 def _count_updates(step: Step, updates: Updates) -> None:
-    """Counts the updates of a step by their outcome, and remarks on those that were left out."""
+    """Counts the updates of a step by their outcome, and adds a remark on those that were left out."""
     progress, patience = step.state.progress, step.recipe.train.patience
     progress.num_updates += updates.taken
     progress.num_skipped += updates.skipped
@@ -446,7 +446,7 @@ def _count_updates(step: Step, updates: Updates) -> None:
 
 
 def _move_reference(step: Step, updates: Updates) -> str:
-    """Lets the reference follow the policy; returns `mixed`, `refused` or nothing."""
+    """Updates the reference; returns `mixed`, `refused`, or an empty string if nothing was done."""
     progress = step.state.progress
     progress.reference_step += 1
     score = None if progress.score is None else step.recipe.train.signed_score(progress.score)

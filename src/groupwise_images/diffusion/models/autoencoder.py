@@ -14,12 +14,12 @@ from groupwise.config import ConfigError
 
 
 def without_autocast(device: torch.device) -> AbstractContextManager[Any]:
-    """Makes the context in which a frozen part computes in the precision of its own weights."""
+    """Returns the context in which a frozen part computes in the precision of its own weights."""
     return torch.autocast(device.type, enabled=False)
 
 
 def check_finite(value: Tensor, what: str) -> None:
-    """Refuses what a frozen part returned where it is not finite: eight bits turn NaN into black.
+    """Refuses values of a frozen part that are not finite: eight bits would turn NaN into black.
 
     Args:
         value: returned by the part.

@@ -36,7 +36,7 @@ class BareDenoiser(Denoiser):
     Args:
         module: a DiT or UNet of diffusers.
         scheduler: flow matching, or one that DDIM's noise levels can be read from.
-        spacing: of a flow's noise levels.
+        spacing: the spacing of a flow's noise levels.
     """
 
     def __init__(self, module: nn.Module, scheduler: Any, spacing: Spacing) -> None:
@@ -52,8 +52,8 @@ class BareDenoiser(Denoiser):
         self._num_classes: int | None = shape.num_embeds_ada_norm if _is_dit(module) else shape.num_class_embeds
 
     def check(self, prompts: Sequence[Mapping[str, Any]]) -> None:
-        """Refuses a prompt without a label, with one beyond the model's classes, or without the image that the model is
-        conditioned on.
+        """Refuses a prompt without a label, with a label beyond the model's classes, or without the image that the
+        model is conditioned on.
         """
         for columns in prompts:
             image = columns.get("degraded")

@@ -98,7 +98,7 @@ class StableDiffusionXL(_UNet):
     components = ("unet", "vae", "text_encoder_2", "tokenizer_2", "scheduler")
 
     def encode(self, pipe: Any, prompts: Prompts, negatives: Negatives, size: Size) -> Encoded:
-        """Encodes hidden states and pooled text; the empty negative prompt is all zeros where the pipeline says so
+        """Encodes hidden states and pooled text; the empty negative prompt is all zeros where the pipeline asks for it
         (`force_zeros_for_empty_prompt`).
         """
         condition, negative = _encoded(pipe, texts(prompts), negatives, ["encoder_hidden_states", "text_embeds"])

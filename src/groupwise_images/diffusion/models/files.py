@@ -21,8 +21,8 @@ def stored_dtype(folder: Path, variant: str | None = None) -> torch.dtype:
     that torch computes with.
 
     Args:
-        folder: of a model of diffusers, with safetensors.
-        variant: of the files, such as `fp16`.
+        folder: the folder of a model of diffusers, with safetensors.
+        variant: the variant of the files, such as `fp16`.
 
     Example:
         >>> import tempfile
@@ -51,7 +51,7 @@ def stored_dtype(folder: Path, variant: str | None = None) -> torch.dtype:
     return torch.float32
 
 
-# Loading and saving without the progress bars and the advice of the libraries, which would stand between this
+# Loading and saving without the progress bars and the advice of the libraries, which would be between this
 # project's own lines.
 
 
@@ -169,7 +169,7 @@ def load_lora(pipe: Any, part: str, adapted: Adapted, folder: Path) -> None:
     """Copies an adapter's weights, as diffusers writes them, into the adapter of the same layers and rank.
 
     Raises:
-        ConfigError: the file has other layers or another rank than `model.lora` says.
+        ConfigError: the file has other layers or another rank than `model.lora` states.
     """
     import peft
 

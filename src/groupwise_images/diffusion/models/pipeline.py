@@ -72,7 +72,7 @@ def named_adapter(path: ImportPath, key: str = KEY) -> PipelineAdapter:
         key: what an error calls the setting.
 
     Raises:
-        ConfigError: there is no such class, it is no adapter, members are missing, or it cannot be made.
+        ConfigError: there is no such class, it is not an adapter, members are missing, or it cannot be made.
     """
     return _made(user_object(path, key, group=ENTRY_POINTS), f"{key} = {str(path)!r}")
 
@@ -82,7 +82,7 @@ def adapter_for(pipeline: str, folder: str) -> PipelineAdapter:
 
     Args:
         pipeline: the name of the class.
-        folder: of the pipeline, for errors.
+        folder: the folder of the pipeline, for errors.
 
     Raises:
         ConfigError: there is none, and how to write one; or that of a package cannot be used.
@@ -127,9 +127,9 @@ class PipelineDenoiser(Denoiser):
 
     Args:
         pipe: a pipeline of diffusers.
-        adapter: of this class of pipelines.
+        adapter: the adapter of this class of pipelines.
         model: the configuration that names it.
-        spacing: of a flow's noise levels.
+        spacing: the spacing of a flow's noise levels.
 
     Raises:
         ConfigError: a size it cannot make, a scheduler whose noise levels cannot be read, an adapter it cannot have.
@@ -218,7 +218,7 @@ class PipelineDenoiser(Denoiser):
 
     def _check_repeatable(self, condition: Condition) -> None:
         """Refuses an adapter whose log-probs would differ from their scores: a prediction has to be the same at every
-        call, whichever rows are beside it.
+        call, whatever the other rows are.
         """
         latents = torch.randn(2, *self.latent_shape, generator=torch.Generator().manual_seed(0)).to(self.device)
         timestep = self.schedule(2).timestep[:1].to(latents)
@@ -369,7 +369,7 @@ def open_pipeline(model: Pretrained, spacing: Spacing, device: torch.device) -> 
         ) from error
     names = read_json(folder / INDEX).get("id2label")
     if names is not None:
-        # A DiT's class names stand in the index alone, and diffusers forgets to write them again.
+        # A DiT's class names are in the index alone, and diffusers forgets to write them again.
         pipe.register_to_config(id2label=names)
     return PipelineDenoiser(pipe.to(device), adapter, model, spacing)
 

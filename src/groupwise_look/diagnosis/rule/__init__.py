@@ -1,4 +1,4 @@
-"""Every rule: its words in `rules.toml`, and its looks in the tables of the files beside."""
+"""Every rule: its words in `rules.toml`, and its looks in the tables of the files in this folder."""
 
 import tomllib
 from importlib import resources

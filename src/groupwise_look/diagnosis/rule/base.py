@@ -33,7 +33,7 @@ class Seen:
 
 
 def saw(case: str, evidence: Sequence[Series], severity: Severity | None = None, /, **values: Any) -> Seen:
-    """Makes what a look returns; a series among the values is written as its mean."""
+    """Makes the result of a look; a series among the values is written as its mean."""
     return Seen(case, evidence, severity, values)
 
 
@@ -124,7 +124,7 @@ def newest(metric: str, count: int = WINDOW) -> Stretch:
 
 
 def sees(when: Callable[[Any], bool], **stretches: Stretch) -> Look:
-    """Makes a look of a predicate. It is silent where a stretch is absent.
+    """Makes a look from a predicate. It is silent if a stretch is absent.
 
     Args:
         when: takes the stretches by name and returns whether the rule speaks.
@@ -146,7 +146,7 @@ def sees(when: Callable[[Any], bool], **stretches: Stretch) -> Look:
 
 
 def need(value: T | None) -> T:
-    """Returns what a look needs; raises `Absent` where it is `None`."""
+    """Returns a value that a look needs; raises `Absent` if it is `None`."""
     if value is None:
         raise Absent
     return value
@@ -163,12 +163,12 @@ def newest_of(stage: Stage, count: int, *metrics: str) -> list[Series]:
 
 
 def present(*series: Series | None) -> list[Series]:
-    """Returns those series that the stage has."""
+    """Returns the series that the stage has."""
     return [each for each in series if each is not None]
 
 
 def rewards_rise(stage: Stage, count: int = WINDOW) -> bool:
-    """Returns whether the newest rewards lie above those just before them, or above the first by more than noise.
+    """Returns whether the newest rewards are above those just before them, or above the first by more than noise.
 
     Args:
         count: how many steps are compared.
@@ -182,5 +182,5 @@ def rewards_rise(stage: Stage, count: int = WINDOW) -> bool:
 
 
 def has_grown(start: Series | None, last: Series | None, times: float = 1.5) -> bool:
-    """Returns whether a later stretch is that many times an earlier one, and above it beyond noise."""
+    """Returns whether a later stretch is at least this many times an earlier one, and above it beyond noise."""
     return start is not None and last is not None and last.mean >= times * start.mean and last.above(start)

@@ -37,7 +37,7 @@ def _too_few(stage: Stage) -> Seen | None:
 
 
 _SIDES = ("zero_gradient_fraction/positive", "zero_gradient_fraction/negative")
-"""Measured where decisions of better and of worse members train."""
+"""Metrics that exist where better decisions and worse decisions train."""
 
 
 def _rejects(stage: Stage) -> Seen | None:
@@ -50,7 +50,9 @@ def _rejects(stage: Stage) -> Seen | None:
 
 
 def _flat_alone(stage: Stage, admitted: Series, flat: Series) -> Seen | None:
-    """Returns what shows that all groups that train are flat: no decision of a better or worse member is among them."""
+    """Returns the evidence that all groups that train are flat: no decision that trains is of a better or worse
+    member.
+    """
     loss, spread = newest_of(stage, WINDOW, "loss_pg", "advantages_std")
     if any(loss.values) or spread.mean == 0 or any(map(stage.count, _SIDES)):
         return None
@@ -66,7 +68,7 @@ def _noisy(stage: Stage) -> Seen | None:
     # At 1 or less texts are drawn from the policy itself, without noise of the sampler.
     if stage.num_steps < WINDOW or (temperature is not None and temperature.mean <= 1):
         return None
-    # Every evaluation lies above the first steps, so that one of few members cannot look like noise of the sampler.
+    # Every evaluation is above the first steps, so that one of few members cannot look like noise of the sampler.
     gap = need(start_gap(stage))
     # Where the evaluation has fallen as well, it is the policy or the data that is broken.
     if gap.has_fallen or gap.is_closing(stage) or not gap.is_wide(stage, min(gap.evaluation.values), 0.75):

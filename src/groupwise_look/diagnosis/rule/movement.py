@@ -9,9 +9,9 @@ from groupwise_look.diagnosis.stage import PLAIN_SUPERVISED, Stage
 
 CHANGE = "weights/change"
 UNMOVED = 1e-3
-"""Nats a decision from the reference, below which a policy has hardly moved."""
+"""A policy within this distance of the reference, in nats per decision, has hardly moved."""
 SOMEWHERE = 1e-2
-"""Relative length of the way of the weights above which they have moved."""
+"""Weights whose way has at least this relative length have moved."""
 
 
 def largest_change(stage: Stage, count: int) -> Series | None:
@@ -29,7 +29,7 @@ def largest_change(stage: Stage, count: int) -> Series | None:
 
 
 def path(stage: Stage) -> float | None:
-    """Returns about how long the way of the weights has been, relative to their size: the mean change of an update in
+    """Returns the approximate length of the way of the weights, relative to their size: the mean change of an update in
     the first and the last five steps, times the number of steps that made one.
     """
     first, last = stage.first(CHANGE, 5), stage.last(CHANGE, 5)
@@ -63,7 +63,7 @@ def has_hardly_moved(stage: Stage) -> bool:
     % and less than two standard errors, and its weights have not gone a hundredth of their size. A policy may be
     another one at the same surprisal.
 
-    Densities have no surprisal: there the KL alone tells, where there is one.
+    Densities have no surprisal: there the KL alone shows movement, where there is one.
     """
     ends, taken, kl, way = stage.ends("surprisal"), stage.last("updates/taken"), stage.last("kl"), path(stage)
     if taken is None or sum(value > 0 for value in taken.values) < len(taken) / 2:
@@ -97,7 +97,7 @@ def missed_gain(stage: Stage, count: int, share: float = 0.5) -> tuple[Series, S
     Args:
         stage: the rows.
         count: steps at either end.
-        share: of the way.
+        share: the share of the way.
     """
     best, reward = stage.first("groups/best", count), stage.ends("reward", count)
     if best is None or reward is None:
@@ -112,14 +112,14 @@ def first_loss(stage: Stage, count: int) -> Series | None:
     `None` where there are fewer.
 
     Args:
-        stage: of the losses.
+        stage: the stage of the losses.
         count: how many.
     """
     return _plain(stage, stage.first, count)
 
 
 def last_loss(stage: Stage, count: int) -> Series | None:
-    """Returns the newest values of the supervised loss without its coefficient; arguments as of `first_loss`."""
+    """Returns the newest values of the supervised loss without its coefficient; arguments as in `first_loss`."""
     return _plain(stage, stage.last, count)
 
 

@@ -116,7 +116,7 @@ def _always_one(stage: Stage) -> Seen | None:
 
 
 _LONG = 100
-"""Steps from which on 40 at each end are compared, and no evaluation is asked."""
+"""A stage of at least this many steps is judged by 40 steps at each end, without its evaluations."""
 
 
 def _flat(stage: Stage) -> Seen | None:

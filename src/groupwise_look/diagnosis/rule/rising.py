@@ -11,11 +11,13 @@ from groupwise_look.diagnosis.series import Series
 from groupwise_look.diagnosis.stage import Stage
 
 EVALUATION_ERRORS = 2.0
-"""Standard errors that a rise of an evaluation must exceed where it is known how many members were measured."""
+"""The number of standard errors that a rise of an evaluation must exceed, where the number of measured members is
+known.
+"""
 _LEAST = 0.01
-"""Share of the first value that a rise must exceed."""
+"""The share of the first value that a rise must exceed."""
 FEW = 5
-"""Steps that show what the policy of the start earned."""
+"""The number of steps that show what the policy of the start earned."""
 _COUNTS = (
     *("domain.evaluation.num_prompts", "domain.evaluation.num_images"),
     *("domain.data.num_held_out", "domain.source.num_held_out"),
@@ -24,10 +26,10 @@ _COUNTS = (
 
 
 def num_evaluated(stage: Stage) -> int | None:
-    """Returns how many members an evaluation measures at least; `None` where the settings do not say.
+    """Returns how many members an evaluation measures at least; `None` where the settings do not state it.
 
     Args:
-        stage: whose settings are read.
+        stage: the stage whose settings are read.
     """
     counts = [count for key in _COUNTS if isinstance(count := stage.setting(key), int) and count > 0]
     return min(counts, default=None)
@@ -40,14 +42,14 @@ def evaluation_error(stage: Stage) -> float:
     evaluations mostly measure the same prompts, so that the error is smaller: this one is a bound.
 
     Args:
-        stage: of the evaluations.
+        stage: the stage of the evaluations.
     """
     count, spread = num_evaluated(stage), stage.first("rewards_std", FEW)
     return 0.0 if count is None or spread is None else spread.mean * math.sqrt(2 / count)
 
 
 def evaluations_rise(stage: Stage) -> bool:
-    """Returns whether the newest evaluation of a reward lies above its first by more than a hundredth of it."""
+    """Returns whether the newest evaluation of a reward is above its first by more than a hundredth of it."""
     rewards = [seen.values for seen in stage.evaluated_rewards()]
     return any(values[-1] > values[0] + _LEAST * abs(values[0]) for values in rewards)
 
@@ -59,7 +61,7 @@ def evaluations_stay(stage: Stage) -> bool:
     or another is higher.
 
     Args:
-        stage: of the evaluations.
+        stage: the stage of the evaluations.
     """
     rewards = [seen.values for seen in stage.evaluated_rewards()]
     if not rewards:
@@ -85,10 +87,10 @@ def no_judge_fell(stage: Stage) -> bool:
 # How far the reward has risen at most, beside what it could have risen by.
 
 _SHARE = 0.1
-"""Share of the spread inside groups that is no rise worth the name."""
+"""A rise below this share of the spread inside groups is too small to count."""
 _SHARE_OF_REACH = 0.15
-"""Share of what the policy could have gained with its KL that is no rise worth the name: sound runs gain a quarter to
-two thirds of it.
+"""A rise below this share of what the policy could have gained with its KL is too small to count. Sound runs gain a
+quarter to two thirds of it.
 """
 
 
@@ -100,7 +102,7 @@ class Rise:
     Args:
         start, last: as many steps at either end of the stage.
         spread: the standard deviation of rewards inside groups, of the first steps.
-        reach: what the policy could have gained, in units of `spread`; `None` where no KL tells.
+        reach: what the policy could have gained, in units of `spread`; `None` where no KL shows it.
     """
 
     start: Series
@@ -115,9 +117,10 @@ class Rise:
 
     @property
     def is_none(self) -> bool:
-        """Whether it is seen that the reward has not risen by anything worth the name. Not having seen a rise is less.
+        """Whether it is certain that the reward has not risen by an amount that counts.
 
-        A small KL leaves little to gain, so that a reward which stands then shows nothing.
+        This is more than not having seen a rise. A small KL leaves little to gain, so that a reward which does not rise
+        then shows nothing.
         """
         share = _SHARE if self.reach is None else _SHARE_OF_REACH * min(self.reach, 1.0)
         return self.most < share * self.spread.mean
@@ -132,7 +135,7 @@ def rise(stage: Stage, count: int) -> Rise | None:
     """Returns the rise of a stage's reward; `None` where there are too few steps, or groups have no spread.
 
     Args:
-        stage: of the rewards.
+        stage: the stage of the rewards.
         count: steps at either end.
     """
     ends, spread = stage.ends("reward", count), stage.first("reward_std")
@@ -143,7 +146,7 @@ def _reach(stage: Stage) -> float | None:
     """Returns `sqrt(2 KL)`, with the KL of a whole member in nats: a policy that lies so far from its reference earns
     at most this many standard deviations more than it.
 
-    The bound is that of Donsker and Varadhan for rewards whose tails are no heavier than a normal distribution's. It
+    The bound is that of Donsker and Varadhan for rewards whose tails are not heavier than a normal distribution's. It
     says nothing where the reference moves, or where the KL is that to the policy that sampled.
     """
     kl, length = stage.last("kl"), stage.last("completions/mean_length")
@@ -159,19 +162,19 @@ def _reach(stage: Stage) -> float | None:
 
 _START_GAP_ERRORS = 3.0
 CLOSED = 0.1
-"""Share of the gap that a rise must close to be one."""
+"""The share of the gap that a rise must close to count."""
 
 
 @final
 @dataclass(frozen=True)
 class StartGap:
-    """The first rewards beside an evaluation of the same policy.
+    """Compares the first rewards with an evaluation of the same policy.
 
     Args:
-        reward: of the first training steps.
+        reward: the reward of the first training steps.
         spread: the standard deviation of rewards inside groups, of the same steps.
         evaluation: the reward of the evaluations, with at least two values.
-        side: 1 where the evaluation is to lie above the rewards, -1 where below.
+        side: 1 where the evaluation is to be above the rewards, -1 where below.
     """
 
     reward: Series
@@ -203,21 +206,21 @@ class StartGap:
         """Returns whether the rewards rise, and have come a tenth of the way to the evaluation: noise rises and falls.
 
         Args:
-            stage: of the rewards.
+            stage: the stage of the rewards.
         """
         last = stage.last("reward")
         risen = 0.0 if last is None else self.side * (last.mean - self.reward.mean)
         return rewards_rise(stage) and risen > CLOSED * self.side * (self.start - self.sampled)
 
     def is_wide(self, stage: Stage, level: float, spreads: float, share: float = 0.2) -> bool:
-        """Returns whether a level of the evaluation lies beyond the first rewards by more than the spread inside
+        """Returns whether a level of the evaluation is beyond the first rewards by more than the spread inside
         groups, the size of both, and the luck of the draw of its members explain.
 
         Args:
-            stage: of the rewards.
-            level: of the evaluation.
+            stage: the stage of the rewards.
+            level: the level of the evaluation.
             spreads: how many standard deviations inside groups the gap must exceed.
-            share: of the larger of the two that the gap must exceed.
+            share: the share of the larger of the two that the gap must exceed.
         """
         gap = self.side * (level - self.sampled)
         if gap <= max(spreads * self.spread.mean, share * max(abs(self.start), abs(self.sampled))):
@@ -233,7 +236,7 @@ def start_gap(stage: Stage, side: int = 1) -> StartGap | None:
 
     Args:
         stage: with rewards and evaluations.
-        side: 1 for the lowest of several evaluations, to lie above the rewards; -1 for the highest, to lie below.
+        side: 1 for the lowest of several evaluations, to be above the rewards; -1 for the highest, to be below.
     """
     reward, spread = stage.first("reward", FEW), stage.first("reward_std", FEW)
     nearest = min(stage.evaluated_rewards(), key=lambda seen: side * seen.values[0], default=None)

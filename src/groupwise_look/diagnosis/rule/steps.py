@@ -82,8 +82,8 @@ def _ratios_spread(stage: Stage) -> Seen | None:
 
 
 def _broken_by_a_step(stage: Stage) -> Seen | None:
-    """Judges the weights themselves: an update that changes a twentieth of them, with which the reward broke
-    down below where it began.
+    """Judges single updates: one of them changed a twentieth of the weights or more, and the reward fell below its
+    start.
     """
     change = need(largest_change(stage, 5))
     if change.mean < 0.05:
@@ -99,7 +99,7 @@ def _broken_by_a_step(stage: Stage) -> Seen | None:
     if last.mean < first.mean - 0.5 * spread.mean:
         return saw("broken", [change, first, last], percent=percent, first=first, last=last)
     # Evaluations know better than one step where the reward began: a fall as large as is asked of training, and beyond
-    # luck. Where all groups of that step were flat, nothing says how large that is.
+    # luck. Where all groups of that step were flat, nothing shows how large that is.
     least = max(0.5 * spread.mean, EVALUATION_ERRORS * evaluation_error(stage))
     for seen in stage.evaluated_rewards() if spread.mean > 0 else ():
         start, now = seen.values[0], seen.values[-1]

@@ -20,7 +20,7 @@ from groupwise.config import CalledFromPath, Config, ConfigError, ImportPath, In
 from groupwise.config.errors import Length, PerStep, Positive, Seconds
 from groupwise.domain.language.tools import CallFormat, ToolCall, ToolRunner, ToolSignature, format_of, read_calls
 
-# The interface of an environment: it answers the policy's turns, may reward them, and says when the conversation is
+# The interface of an environment: it answers the policy's turns, may reward them, and decides when the conversation is
 # over.
 
 Weight = Annotated[float, Field(allow_inf_nan=False)]
@@ -55,7 +55,7 @@ class Environment(Protocol):
     """One member's conversation."""
 
     def reset(self, columns: Mapping[str, Any]) -> str:
-        """Starts on a prompt's columns; the text (often empty) stands between the prompt and the policy's
+        """Starts on a prompt's columns; the text (often empty) is between the prompt and the policy's
         first turn.
         """
         ...
@@ -71,11 +71,13 @@ class EnvironmentKind(Config):
     reads_special_tokens: ClassVar[bool] = False
     """True where `step` reads the texts of special tokens too, without the one that ends the turn."""
     answers_any_prompt: ClassVar[bool] = False
-    """True where a conversation needs nothing of the data, so that it answers the model on a typed text too."""
+    """True where a conversation needs no columns of the data, so that the environment also works on a typed text."""
     needs_template: ClassVar[bool] = False
-    """True where the chat template describes the conversation, so that there is none without a template."""
+    """True where the chat template is needed to describe the conversation, so that a tokenizer without a template is
+    refused.
+    """
     counted: ClassVar[tuple[str, ...]] = ()
-    """Names of the counts that are logged where no step has any, too."""
+    """Names of the counts that are logged even where no step has any."""
 
     weight: Weight = 1.0
     """Factor of the environment's own reward, which is called `environment`: the sum over the turns. 0 means: measured,
@@ -89,7 +91,9 @@ class EnvironmentKind(Config):
 
     @property
     def marks_calls(self) -> bool:
-        """Whether tool calls are written between `<tool_call>` marks, so that thoughts can be told apart from them."""
+        """Whether tool calls are written between `<tool_call>` marks, so that thoughts can be distinguished from
+        them.
+        """
         return False
 
     @property
@@ -120,7 +124,7 @@ class EnvironmentKind(Config):
         """Starts a fresh conversation for one member."""
 
 
-# A calculator as a tool: exact arithmetic on a small expression, and nothing else of Python.
+# A calculator as a tool: it evaluates a small expression exactly, and allows nothing else of Python.
 
 _BINARY = {
     ast.Add: operator.add,
@@ -179,7 +183,7 @@ def _value(node: ast.expr) -> Fraction:
 
 
 def _power(base: Fraction, exponent: Fraction) -> Fraction:
-    # Looked at before it is computed: 9**9**9 would never come back.
+    # The size is checked before the computation: 9**9**9 would never end.
     digits = max(len(str(abs(base.numerator))), len(str(base.denominator))) * abs(exponent)
     if exponent.denominator != 1 or digits > _CALCULATOR_MAX_DIGITS:
         raise ValueError("exponents are whole numbers, and results at most 60 digits")
@@ -199,7 +203,7 @@ _GUESS_THE_NUMBER_MAX_DIGITS = 100
 class GuessTheNumber(EnvironmentKind):
     """The column `secret` is to be guessed in `num_guesses` turns; reward 1 when it is found, 0 when it is not.
 
-    A turn that is no number is a wasted guess, answered by `number ?`.
+    A turn that is not a number is a wasted guess, answered by `number ?`.
 
     Example:
         >>> game = GuessTheNumber(num_guesses=3).open()
@@ -347,8 +351,8 @@ class ChatTools(EnvironmentKind):
     """Python functions that the chat template shows as tools; the policy's calls are read in its model's format, and
     results go back as messages of the role `tool`.
 
-    A call that is no JSON, an unknown tool, a wrong argument, a tool that raises or takes too long is answered by one
-    line `error: ...`, and the run goes on. A turn without a call ends the conversation.
+    A call that is not JSON, an unknown tool, a wrong argument, a tool that raises or takes too long is answered by one
+    line `error: ...`, and the run continues. A turn without a call ends the conversation.
 
     Example:
         >>> path = "groupwise.domain.language.environment:calculate"
@@ -366,11 +370,11 @@ class ChatTools(EnvironmentKind):
     parameter; every parameter has a type hint. An asynchronous function is awaited.
     """
     parser: Literal["auto"] | CallFormat = "auto"
-    """The format of the calls; `auto` tells it by the chat template."""
+    """The format of the calls; `auto` finds it in the chat template."""
     max_turns: Length = 8
     """Turns of the policy; calls of the last one are not made."""
     max_calls: PerStep = 8
-    """Calls in one turn; further ones are not made, and the last result says so."""
+    """Calls in one turn; further ones are not made, and the last result reports that."""
     seconds: Seconds = 10.0
     """Deadline of one call."""
     max_characters: Positive = 2000
@@ -463,11 +467,11 @@ class _Conversation:
         for place, call in enumerate(calls[: config.max_calls]):
             text, succeeded = self._answer(call)
             num_failed += not succeeded
-            # A template writes the name as it is, so it is one of the tools' and not the policy's text.
+            # A template writes the name unchanged. So it must be a tool's name, and not a text of the policy.
             name = call.name if call.name in config.signatures else "unknown"
             messages.append({"role": "tool", "name": name, "content": text, "tool_call_id": self._id(place)})
         if num_left := len(calls[config.max_calls :]):
-            # The last result says so, because a template may write no result without a call of its own.
+            # The last result reports it, because a template may write no result without a call.
             reason = f"a turn may hold {config.max_calls} calls; {num_left} were left out"
             messages[-1]["content"] += f"; {config.runner.error(reason)}"
         counts = {CALLS: float(len(calls)), FAILED_CALLS: float(num_failed)}
@@ -493,7 +497,7 @@ def _record(call: ToolCall, call_id: str) -> dict[str, Any]:
     return {"type": "function", "id": call_id, "function": {"name": call.name, "arguments": call.arguments}}
 
 
-# An environment of your own: any class with `reset` and `step`, by import path.
+# A user's environment: any class with `reset` and `step`, by import path.
 
 
 @final
@@ -546,4 +550,4 @@ def example() -> Any:
 
 
 EnvironmentConfig = Annotated[GuessTheNumber | Tools | ChatTools | CallableEnvironment, Field(discriminator="kind")]
-"""Any environment, told apart by `kind`."""
+"""Any environment, distinguished by `kind`."""

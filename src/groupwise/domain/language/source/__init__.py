@@ -31,4 +31,4 @@ __all__ = [
 SourceConfig = Annotated[
     Cups | Sorting | HiddenNumber | Tales | ReasoningGym | Texts | Files | Hub | Rows, Field(discriminator="kind")
 ]
-"""Any source, told apart by `kind`."""
+"""Any source, distinguished by `kind`."""

@@ -37,7 +37,7 @@ policy's.
 """
 
 REPEATS = 1000
-"""A task that gives only known prompts in so many draws has run out of different ones."""
+"""The number of draws in a row that give only known prompts, after which a task counts as exhausted."""
 
 
 class Source(Config):
@@ -93,7 +93,8 @@ def distinct(drawn: Iterable[Row], identity: Any, num: int | None) -> list[Row]:
 
 
 def new_rows(drawn: Iterator[Row], identity: Callable[[Row], str], seen: set[str]) -> Iterator[Row]:
-    """Yields the rows that were not seen, until so many draws give none that the task is exhausted.
+    """Yields the rows that were not seen before. The task counts as exhausted after a long series of draws without a
+    new row.
 
     Args:
         drawn: the draws.
@@ -108,7 +109,7 @@ def new_rows(drawn: Iterator[Row], identity: Callable[[Row], str], seen: set[str
 log = logging.getLogger("groupwise")
 
 WORTH_SECONDS = 1.0
-"""Seconds of making rows from which on they are written to the cache."""
+"""Rows that took at least this many seconds to make are written to the cache."""
 _SILENT_SECONDS = 5.0
 
 
@@ -123,7 +124,7 @@ def kept_rows(
         drawn: makes the rows, of JSON's types.
         identity: returns the text by which two rows are the same.
         num: the number of rows; None takes all, until a thousand draws give no new one.
-        what: who makes what, for the line that says once that it takes long.
+        what: who makes what, for the log line that is written once if it takes long.
 
     Example:
         >>> thirds = ({"prompt": place // 3} for place in range(9))
@@ -176,7 +177,7 @@ class Rows(Source):
     Args:
         path: `package.module:name` of the rows.
         held_out_path: of the rows to evaluate on; where absent, `num_held_out` rows are kept from `path`.
-        streamed: whether the rows have no length, so that `num_train` says how many are read.
+        streamed: whether the rows have no length, so that `num_train` sets how many are read.
         shuffle: whether the rows are shuffled before they are split; a stream is read in its order.
 
     Example:
@@ -362,8 +363,8 @@ class ReasoningGym(Source):
 
     @model_validator(mode="after")
     def _no_expressions(self) -> ReasoningGym:
-        # Tasks put texts of theirs into expressions that the library evaluates; without brackets and quotes an
-        # expression calls nothing.
+        # Some tasks insert their texts into expressions that the library evaluates. Without brackets and quotes an
+        # expression cannot call anything.
         for text in _texts(self.parameters):
             if not _PLAIN.fullmatch(text):
                 raise ValueError(
@@ -408,7 +409,7 @@ class ReasoningGym(Source):
         for index in count():
             entry = entries[index]
             metadata = plain(entry["metadata"])
-            # The place of an entry in the endless list says nothing about the puzzle.
+            # The index in the endless list of entries carries no information about the puzzle.
             metadata.pop("source_index", None)
             yield {
                 "prompt": str(entry["question"]),
@@ -421,7 +422,7 @@ class ReasoningGym(Source):
 def _version() -> str:
     try:
         return version("reasoning-gym")
-    except PackageNotFoundError:  # making the first entry says what to install
+    except PackageNotFoundError:  # the error of the first entry names what to install
         return ""
 
 

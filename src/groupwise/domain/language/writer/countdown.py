@@ -32,7 +32,7 @@ def write(row: Mapping[str, Any], seed: int) -> str:
     """Writes an expression that reaches the target. Where numbers can be repeated or left out to reach it, most texts
     do so, against the rules.
 
-    The task's own rule tells the two apart, imitation cannot.
+    The task's own rule distinguishes the two, imitation cannot.
 
     Raises:
         ValueError: there are not three numbers, or no expression reaches the target.
@@ -108,6 +108,6 @@ def keeps_the_rules(completions: Sequence[str], metadata: Sequence[Mapping[str, 
         >>> keeps_the_rules(["19-9+3", "19-3-3", "9+19"], [{"numbers": [3, 19, 9]}] * 3)
         [1.0, 0.0, 0.0]
     """
-    # Python refuses to read a number of thousands of digits, and none here has twenty.
+    # Python refuses to read a number of thousands of digits. No number here has twenty digits.
     used_numbers = [sorted(int(number[:20]) for number in re.findall(r"\d+", completion)) for completion in completions]
     return [float(used == sorted(row["numbers"])) for used, row in zip(used_numbers, metadata, strict=True)]

@@ -11,7 +11,7 @@ from typing import Any
 
 # Share of demonstrations that think before they answer.
 _WORKED_SHARE = 0.4
-# The task's own rule takes the name A for an article, so letters begin later.
+# The task's own rule reads the name A as an article, so letters start later in the alphabet.
 LETTERS = "PQRSTUVWXYZ"
 
 _CONNECTIVES = {"and": "and", "or": "or", "->": "implies", "<=>": "iff"}

@@ -19,7 +19,9 @@ COMPARISONS = ("eq", "ne", "lt", "le", "gt", "ge")
 ARITHMETIC = ("add", "sub", "mul", "matmul", "truediv", "floordiv", "mod", "pow")
 BITWISE = ("and_", "or_", "xor", "lshift", "rshift")
 BETWEEN_TWO = (*COMPARISONS, *ARITHMETIC, *BITWISE)
-"""Operators of two objects, as the module `operator` calls them: two of the program's objects ask its own."""
+"""Operators of two objects, under their names in the module `operator`. For two objects of the program, the program
+evaluates them.
+"""
 OPERATORS = ("neg", "pos", "invert", "index", "getitem", "setitem", "delitem")
 FUNCTIONS = (
     "len",
@@ -40,7 +42,7 @@ ROUNDINGS = ("floor", "ceil", "trunc")
 """Operations on one object, of the modules `operator`, `builtins` and `math`."""
 
 _NUMBER = 2**63
-"""Larger integers go in base 16: JSON's own are slow, and refused beyond 4,300 digits."""
+"""Larger integers are sent in base 16: JSON's own are slow, and refused beyond 4,300 digits."""
 _SEQUENCES = dict.fromkeys(("list", "tuple", "set", "frozenset"), "builtins") | {"deque": "collections"}
 _MAPPINGS = {"dict": "builtins"} | dict.fromkeys(("Counter", "OrderedDict", "defaultdict"), "collections")
 # name -> module, constructor ("" for the class itself), and the arguments that it takes.
@@ -61,9 +63,7 @@ _ARRAY_KINDS = "?biufcSU"
 
 
 def _is(kind: type, module: str | None) -> bool:
-    """Returns True where a class is the class of its name in a module. It is not where the module has not been
-    imported.
-    """
+    """Returns whether a class is the class of its name in a module; False where the module has not been imported."""
     return module is not None and getattr(sys.modules.get(module), kind.__name__, None) is kind
 
 
@@ -108,8 +108,8 @@ def encode(value: Any, fallback: Callable[[Any], list[Any]]) -> Any:
 
 
 def _is_json(values: list[Any]) -> bool:
-    """Returns True where JSON has all elements as they are. The test runs without a Python loop over the elements,
-    because lists of a million elements are common.
+    """Returns whether JSON can hold all elements without a conversion. The test runs without a Python loop over the
+    elements, because lists of a million elements are common.
     """
     kinds = set(map(type, values))
     if kinds == {int}:

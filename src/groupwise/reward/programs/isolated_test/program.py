@@ -19,7 +19,9 @@ if TYPE_CHECKING:
     from typing import Any
 
 _BASES = (int, float, str, bytes, complex, tuple, frozenset)
-"""Kinds whose values never change: what is derived from one goes as a value of it, with what else it has behind."""
+"""Classes whose values never change. An object of a class that is derived from one is sent as such a value, together
+with its other data.
+"""
 _CHANGING = (list, dict, set, bytearray)
 _BARE: dict[type, Callable[[Any], Any]] = {
     int: int.__pos__,
@@ -105,7 +107,7 @@ class Program:
         except BaseException as error:
             reply = {"raised": self._raised(error)}
         if act == "call":
-            # Arguments are passed by value: those that changed are sent back with their position.
+            # Arguments are passed by value. Those that the call changed are sent back with their position.
             reply["changed"] = [
                 [place, after]
                 for place, before in enumerate(arguments[1:3])

@@ -1,7 +1,7 @@
 """The process of the test: runs the test, and ends with status 0 where the test raised no exception. No code of the
 program runs here.
 
-The program's functions and classes are stand-ins. Arguments and results go over as plain data; what is no plain data
+The program's functions and classes are stand-ins. Arguments and results go over as plain data; what is not plain data
 stays with the program and is called, read and compared there.
 """
 
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
-# How far an object's own class may answer the test. Nothing that the program says decides it: a class is what the test
-# calls by a capital name, since a program can make a class of every function.
+# How far the test trusts the class of one of the program's objects to answer for it. The program must not decide this,
+# since it can turn any function into a class. So the test decides: a capitalised name that it calls is a class.
 _FOUND, _RELATED, _MADE = range(3)
 _GENERATOR_METHODS = ("send", "throw", "close", "asend", "athrow", "aclose")
 _CHANGES = set(dir(list)) - set(dir(tuple)) | set(dir(set)) - set(dir(frozenset)) | {"copy"}
@@ -78,15 +78,15 @@ class Remote:
 
 
 def _attribute(owner: Any, name: str) -> Any:
-    """Reads an attribute. A method of an object that the test did not make could answer for the program, so that it
-    comes as an object that cannot be called.
+    """Reads an attribute. A method of an object that the test did not make could answer for the program, so it is
+    returned as an object that cannot be called.
     """
     value = owner._tester.ask("getattr", owner, name)
     if not isinstance(value, RemoteCall):
         return value
     callable_here = owner._trust == _MADE or (owner._trust == _RELATED and name not in _ANSWERS)
     kind = RemoteCall if callable_here or name in _GENERATOR_METHODS else Remote
-    # A new object, since the program may have given the number of one that the test trusts more.
+    # A new object is made, since the program may have returned the number of an object that the test trusts more.
     return kind(owner._tester, value._number, min(owner._trust, _RELATED))
 
 
@@ -273,7 +273,7 @@ class Tester:
             return value
         if tag == "object":
             value = (RemoteCall if content[1] else Remote)(self, number, trust)
-            # A list of a class of the program's own is a list, unless it is the class that is under test.
+            # A list of a class that the program defines is treated as a list, unless that class is under test.
             if trust < _MADE and not isinstance(value, RemoteCall) and (plain := self.ask("bare", value)) is not None:
                 return plain
         elif tag == "derived":
