@@ -38,6 +38,7 @@ _SMALL = (
 )
 # In the order in which they are called: a module that one has loaded would be no news of the next.
 _WITHOUT_TORCH = {
+    "init": ["init", "mine"],
     "experiments": ["experiments"],
     "methods": ["methods"],
     "methods gspo": ["methods", "gspo"],

@@ -53,7 +53,6 @@ BROKEN = {
     "an unknown method": (["TINY", "method=gspp"], "did you mean gspo"),
     "a value without a key": (["TINY", "dapo"], "write key=value"),
     "a group of one": (["TINY", "train.group_size=1"], "write train.group_size = 2 or more"),
-    "fewer prompts than a step takes": (["TINY", "train.prompts_per_step=500"], "500"),
     "a model folder that is not there": (["TINY", "--model", "nowhere/model"], "nowhere/model"),
     "a run folder inside a file": (["TINY", "--out", "FILE/run"], "cannot be written"),
     "a run folder that exists": (["TINY", "--out", "RUN"], "holds a run already"),

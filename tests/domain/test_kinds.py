@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import ast
-import json
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from groupwise import load_experiment
-from groupwise.config import ConfigError, open_kinds
-from groupwise.domain.callable import DOMAINS, config_class
-from groupwise.experiment.schema import file_schema
+from groupwise.domain.callable import config_class
 
 SOURCE = Path(__file__).resolve().parents[2] / "src" / "groupwise"
 SHIPPED = {"language", "diffusion", "restoration", "selection"}
@@ -78,18 +74,3 @@ def test_the_kind_of_a_package_that_is_not_here_is_a_plain_domain() -> None:
     assert config_class("a kind of nobody").__name__ == "DomainConfig"
     assert config_class("language").sample_hint == "ask it something"
     assert config_class("restoration").sample_hint == "restore an image of the evaluation"
-
-
-@pytest.mark.slow
-def test_an_installation_without_entry_points_says_what_to_write(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A checkout that was never installed, or one installed before there were entry points."""
-    monkeypatch.setattr(open_kinds, "installed_points", lambda group: ())
-    assert DOMAINS.names() == ()
-    (tmp_path / "experiment.json").write_text(json.dumps({"domain": {"kind": "language"}}))
-    with pytest.raises(ConfigError) as caught:
-        load_experiment(tmp_path / "experiment.json")
-    assert "pip install --editable ." in str(caught.value)
-    assert "\n" not in str(caught.value)
-    assert "properties" in file_schema()

@@ -46,13 +46,6 @@ def growth() -> float:
     return (COUNTS[LAST] - COUNTS[FIRST]) / (LAST - FIRST)
 
 
-@pytest.fixture(autouse=True)
-def short_series(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Shortens the series of live diagnosis, which otherwise fill up only after thousands of steps."""
-    monkeypatch.setattr("groupwise_look.diagnosis.stage._MOST_KL", 32)
-    monkeypatch.setattr("groupwise_look.diagnosis.stage._MOST_EVALUATED", 4)
-
-
 @pytest.mark.slow
 def test_a_run_holds_as_much_at_its_end_as_when_its_windows_were_full(tmp_path: Path) -> None:
     long = recipe(num_steps=LAST, evaluate_every=10, prompts_per_step=1, group_size=2, callbacks=[f"{__name__}:note"])

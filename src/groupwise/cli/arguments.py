@@ -105,7 +105,7 @@ def load(
     Raises:
         ConfigError: anything that is wrong with it.
     """
-    from groupwise.experiment.catalogue import PROMPTS, find, shipped
+    from groupwise.experiment.catalogue import PROMPTS, find, kind_of_models, shipped
 
     items = list(overrides or ())
     if "=" in name and not Path(name).is_file():
@@ -113,8 +113,11 @@ def load(
     # An unknown name is reported before anything heavy is imported.
     source = find(name)
     if prompts is not None and name in shipped():
-        twins = {"language": PROMPTS, "diffusion": "diffusion_prompts"}
-        name = twins.get(name.partition("_")[0], name)
+        family = name.partition("_")[0]
+        if f"{family}_prompts" in shipped():
+            name = f"{family}_prompts"
+        elif family == kind_of_models():
+            name = PROMPTS
         source = find(name)
     if name == PROMPTS:
         _check_whole(items, {"--model": model, "--prompts": prompts, "--reward": rewards})

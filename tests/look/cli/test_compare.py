@@ -39,8 +39,7 @@ def test_a_grid_runs_continues_and_prints_intervals(groupwise, tiny_file: Path, 
     assert "groupwise compare" in page
     assert "not distinguishable at this number of seeds" in page
     assert groupwise(*command).out.count("was finished") == 2
-    # The variants started from one warm-up, and ended as each would have ended by itself.
-    assert "First 1 warm-up that the variants share" in ended.out
+    # A run of the grid ends as it would have ended by itself.
     ended = groupwise("train", tiny_file, "method=grpo", "--no-controls", "--out", tmp_path / "alone")
     assert ended.status == 0, ended
     shared = tmp_path / "grid" / "method=grpo" / "seed-0" / "model" / "model.safetensors"

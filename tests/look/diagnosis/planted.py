@@ -29,9 +29,8 @@ from groupwise.records import Scored
 from groupwise.reward import RewardTable
 from groupwise.track import TrackConfig
 from groupwise.training import Recipe
-from groupwise.training import job as job_module
 from groupwise.training.run import loop
-from groupwise.training.step import step
+from groupwise.training.step import state, step
 
 QUIET = TrackConfig(console="none", rollouts_every=0)
 WIDE: dict[str, Any] = {"prompts_per_step": 8, "group_size": 8}
@@ -302,7 +301,7 @@ def slow_rewards(folder: Path) -> None:
             return super().reward(samples)
 
     with pytest.MonkeyPatch.context() as patch:
-        for module in (loop, job_module):
+        for module in (loop, state):
             patch.setattr(module, "perf_counter", lambda: time.perf_counter() + 60 * minutes)
         toy(grpo(num_steps=3), domain=SlowReward)(folder)
 
