@@ -110,7 +110,8 @@ def test_what_a_run_saves_gives_its_images_in_plain_diffusers(
 ) -> None:
     changes = {} if lora is None else {"model": {"lora": lora}}
     run(experiment(table(model, pairs, **changes), optimiser={"learning_rate": 0.1}), tmp_path / "run")
-    domain = open_domain(trained(tmp_path / "run", None, "final", run_code=True))
+    with trained(tmp_path / "run", None, "final", run_code=True) as loaded:
+        domain = open_domain(loaded)
     photos = [Image.open(pairs.parent / f"photos/{number}.png") for number in range(2)]
     words = ["make it red", "make it blue"]
     rows = [

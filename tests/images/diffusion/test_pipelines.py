@@ -77,7 +77,8 @@ def test_the_lora_of_a_run_gives_its_images_in_plain_diffusers(name: str, tmp_pa
     more = (f"domain.model.size={list(size)}", "domain.model.lora.rank=2", "optimiser.learning_rate=0.3")
     spacing = "scheduler" if name == "WanPipeline" else "uniform"
     run(experiment(tmp_path, name, model, *more, f"domain.spacing={spacing}"), tmp_path / "run")
-    domain = open_domain(trained(tmp_path / "run", None, "final"))
+    with trained(tmp_path / "run", None, "final") as loaded:
+        domain = open_domain(loaded)
     noise = torch.randn(2, *domain.denoiser.latent_shape, generator=torch.Generator().manual_seed(1))
     here = ode(domain.denoiser, noise, prompts(name), 2.0)
     with domain.module.disable_adapter():
@@ -100,7 +101,8 @@ def test_the_lora_of_a_run_gives_its_images_in_plain_diffusers(name: str, tmp_pa
 def test_a_finished_run_is_opened_again_as_it_ended(more: tuple[str, ...], tmp_path: Path) -> None:
     name = "StableDiffusion3Pipeline"
     result = run(experiment(tmp_path, name, saved(name, tmp_path / "base"), *more), tmp_path / "run")
-    domain = open_domain(trained(tmp_path / "run", None, "final"))
+    with trained(tmp_path / "run", None, "final") as loaded:
+        domain = open_domain(loaded)
     assert domain.evaluate(streams=Streams(0)).metrics["ode/small"] == pytest.approx(result.summary["after"])
     domain.close()
 

@@ -232,8 +232,8 @@ def test_a_warm_up_that_is_named_is_no_seed_of_a_beta(tmp_path: Path) -> None:
     for name, beta, score in (("a", 0.3, 0.5), ("b", 0.6, 1.0), ("warm-up-0f", 0.3, 0.0)):
         config = {"name": name, "seed": 0, "objective": {"smoothing": {"kind": "ema", "beta": beta}}}
         smoothed = {} if name.startswith("warm-up") else {"ema/variance_reduction_ratio": 0.1}
-        row = {"step": 1, "stage": "main", "eval/greedy/correct": score, **smoothed}
-        runs.append(write_run(tmp_path / name, config=config, rows=[row]))
+        rows = [{"step": step, "stage": "main", "eval/greedy/correct": score, **smoothed} for step in (0, 1)]
+        runs.append(write_run(tmp_path / name, config=config, rows=rows))
     figure = beta_comparison(group_runs(runs))
     assert not isinstance(figure, str)
     drawn = figure.axes[1].get_lines()[0]
