@@ -76,6 +76,15 @@ def test_named_rewards_take_the_place_of_an_experiments(groupwise, task: Path):
     assert list(json.loads(Path("a/config.json").read_text())["domain"]["rewards"]) == ["correct", "exact_answer"]
 
 
+def test_two_rewards_of_one_name_are_both_kept(groupwise, task: Path):
+    (task / "other_rewards.py").write_text((task / "my_rewards.py").read_text())
+    ended = groupwise("train", *SMALL, *OWN, "--reward", "other_rewards:correct", "--out", "a")
+    assert ended.status == 0, ended
+    rewards = json.loads(Path("a/config.json").read_text())["domain"]["rewards"]
+    paths = {"correct": "my_rewards:correct", "correct_2": "other_rewards:correct"}
+    assert {name: table["path"] for name, table in rewards.items()} == paths
+
+
 def test_init_writes_a_task_that_runs(groupwise, task: Path):
     ended = groupwise("init", "sums", "--model", "models/small")
     assert ended.status == 0

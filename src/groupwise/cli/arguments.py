@@ -132,8 +132,11 @@ def load(
     if prompts is not None:
         domain |= config.on_prompts(prompts)
     if rewards:
+        from groupwise.experiment.arguments import distinct_names
+
         source = source.without_rewards()
-        domain["rewards"] = dict(map(_reward, rewards))
+        names, tables = zip(*map(_reward, rewards), strict=True)
+        domain["rewards"] = dict(zip(distinct_names(names), tables, strict=True))
     items += [f"domain.{key}={json.dumps(value)}" for key, value in flatten(domain).items()]
     options = {"minutes": minutes, "seed": seed, "train.num_threads": threads}
     items += [f"{key}={value}" for key, value in options.items() if value is not None]

@@ -127,13 +127,24 @@ def numbered(rewards: Iterable[Any]) -> Iterator[tuple[str, Any]]:
     """Yields (name, reward). The name is that of a function or the kind of a configured reward, with a number if it
     repeats.
     """
-    used: dict[str, int] = {}
+    rewards, names = list(rewards), list[str]()
     for reward in rewards:
         name = getattr(reward, "kind", None) if isinstance(reward, Reward) else getattr(reward, "__name__", None)
-        if not isinstance(name, str) or not name.isidentifier():
-            name = "reward"
+        names.append(name if isinstance(name, str) and name.isidentifier() else "reward")
+    yield from zip(distinct_names(names), rewards, strict=True)
+
+
+def distinct_names(names: Iterable[str]) -> Iterator[str]:
+    """Yields the names, with a number from the second time on that one comes.
+
+    Example:
+        >>> list(distinct_names(["correct", "short", "correct"]))
+        ['correct', 'short', 'correct_2']
+    """
+    used: dict[str, int] = {}
+    for name in names:
         used[name] = used.get(name, 0) + 1
-        yield (name if used[name] == 1 else f"{name}_{used[name]}"), reward
+        yield name if used[name] == 1 else f"{name}_{used[name]}"
 
 
 def _reward(arguments: Arguments, name: str, reward: Any, columns: frozenset[str] | None) -> dict[str, Any]:
