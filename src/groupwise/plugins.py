@@ -106,7 +106,7 @@ def brought(group: str, name: str) -> Any:
         >>> brought("groupwise.results", "report").__name__
         'report'
     """
-    point = next((point for point in installed_points(group) if point.name == name), None)
+    point = _point(group, name)
     return None if point is None or absent(point) else point.load()
 
 
@@ -121,7 +121,7 @@ def require(name: str) -> Any:
         >>> require("Selector").__name__
         'Selector'
     """
-    point = _point(name)
+    point = _point("groupwise.names", name)
     if point is None:
         raise AttributeError(f"module 'groupwise' has no attribute {name!r}, and no installed package brings it")
     if reason := absent(point):
@@ -129,5 +129,5 @@ def require(name: str) -> Any:
     return point.load()
 
 
-def _point(name: str) -> EntryPoint | None:
-    return next((point for point in installed_points("groupwise.names") if point.name == name), None)
+def _point(group: str, name: str) -> EntryPoint | None:
+    return next((point for point in installed_points(group) if point.name == name), None)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from html import escape
+from itertools import islice
 from pathlib import Path
-from typing import Any
 
 from groupwise.runs import Run, read_run
 from groupwise_look.diagnosis import diagnose, headline
@@ -36,8 +36,7 @@ def doctor(folder: Path) -> Findings:
     run = read_run(folder)
     findings = diagnose(run.rows, run.config)
     cause = headline(findings)
-    leading = [] if cause is None else [cause.cause, *cause.consequences]
-    return Findings([*leading, *(finding for finding in findings if finding not in leading)])
+    return Findings(findings if cause is None else cause.before_others(findings))
 
 
 def html(folder: Path) -> str:
@@ -62,12 +61,12 @@ def _cell(value: object) -> str:
 
 def _curve(run: Run, metric: str) -> str:
     """Draws a metric over the steps as an SVG; nothing where fewer than two steps have it."""
-    points = [(row["step"], row[metric]) for row in run.rows if isinstance(row.get(metric), int | float)]
-    if len(points) < 2:
+    steps, values = run.series(metric)
+    if len(steps) < 2:
         return ""
-    steps, values = [step for step, _ in points], [value for _, value in points]
     low, high = min(values), max(values)
     across, up = _WIDTH / max(steps[-1] - steps[0], 1), _HEIGHT / ((high - low) or 1.0)
+    points = zip(steps, values, strict=True)
     line = " ".join(f"{(step - steps[0]) * across:.1f},{_HEIGHT - (value - low) * up:.1f}" for step, value in points)
     title = f"{metric}, steps {steps[0]} to {steps[-1]}: {values[0]:.3g} to {values[-1]:.3g}"
     return (
@@ -81,12 +80,7 @@ def _samples(run: Run) -> str:
     """Returns a table of the first records of the newest evaluation."""
     if not run.evaluations:
         return ""
-    remarks: list[str] = []
-    records: list[dict[str, Any]] = []
-    for record in run.records(run.evaluations[max(run.evaluations)], remarks):
-        records.append(dict(record))
-        if len(records) == _NUM_SAMPLES:
-            break
+    records = islice(run.records(run.evaluations[max(run.evaluations)], []), _NUM_SAMPLES)
     names = ("prompt", "text", "rewards")
     rows = "".join(
         "<tr>" + "".join(f"<td><pre>{escape(str(record.get(name, '')))}</pre></td>" for name in names) + "</tr>"

@@ -23,7 +23,7 @@ name = "{name}"
 
 [domain.model]
 kind = "pretrained"
-path = "{model}"          # a folder, a hub id, a .gguf file or package:NAME
+path = {model}          # a folder, a hub id, a .gguf file or package:NAME
 
 [domain.data]
 source = {{ kind = "files", paths = ["{name}.jsonl"] }}   # also .csv, .tsv, .json, .parquet, .txt
@@ -64,7 +64,7 @@ def init(
     pairs = [(place % 10 + 2, place // 10 + 3) for place in range(_NUM_PROMPTS)]
     rows = [{"prompt": f"What is {a} + {b}? Answer with a number.", "answer": str(a + b)} for a, b in pairs]
     files = {
-        f"{name}.toml": _EXPERIMENT.format(name=name, model=model.replace("\\", "\\\\").replace('"', '\\"')),
+        f"{name}.toml": _EXPERIMENT.format(name=name, model=json.dumps(model, ensure_ascii=False)),
         f"{name}_rewards.py": _REWARD.format(name=name),
         f"{name}.jsonl": "".join(json.dumps(row) + "\n" for row in rows),
     }

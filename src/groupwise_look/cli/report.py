@@ -214,8 +214,7 @@ def _print(run: Run, findings: list[Finding]) -> None:
         _indented(2, f"Only {counted(run.num_steps, 'step')}; most rules judge the last {WINDOW} of a stage.")
     if (cause := headline(findings)) is not None:
         _indented(2, str(cause), style="bold")
-        leading = [cause.cause, *cause.consequences]
-        findings = [*leading, *(finding for finding in findings if finding not in leading)]
+        findings = cause.before_others(findings)
     for finding in findings:
         _finding(finding)
     alarms = sum(finding.severity != "note" for finding in findings)

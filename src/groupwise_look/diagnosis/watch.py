@@ -41,6 +41,11 @@ class Headline:
             text += f"; because of it: {', '.join(map(_phrase, self.consequences))}"
         return f"{text}."
 
+    def before_others(self, findings: Sequence[Finding]) -> list[Finding]:
+        """Returns findings in the order in which people read them: the cause, its consequences, then the others."""
+        leading = [self.cause, *self.consequences]
+        return [*leading, *(finding for finding in findings if finding not in leading)]
+
     def record(self) -> dict[str, Any]:
         """Returns the JSON-able record that `groupwise doctor --json` prints."""
         return {
