@@ -93,7 +93,7 @@ HONEST = {
     def hello(): print("hello")
     said = []
     def say(what): said.append(what)
-    large = bytearray(2**27)
+    large = bytearray(2**22)
     async def later(x):
         await asyncio.sleep(0)
         return x + 1
@@ -242,7 +242,7 @@ OTHERS = (
 
 
 def score(program: str, tests: list[str]) -> float:
-    (value,) = asyncio.run(UnitTests(wall_seconds=60.0)([""], [dedent(program)], tests=[tests]))
+    (value,) = asyncio.run(UnitTests(wall_seconds=60.0, cpu_seconds=60.0)([""], [dedent(program)], tests=[tests]))
     number = value.value if isinstance(value, Noted) else value
     assert number is not None
     return float(number)
