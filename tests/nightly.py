@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import hashlib
 import json
+import os
 import re
 import resource
 import subprocess
@@ -60,8 +61,12 @@ def run(name: str, command: list[str]) -> dict[str, object]:
     """Runs a part, shows its last lines and returns its result."""
     before, began = resource.getrusage(resource.RUSAGE_CHILDREN), time.monotonic()
     log = FOLDER / f"{name}.log"
+    # The make below this one would take the ARGS that were meant for this program.
+    environment = {key: value for key, value in os.environ.items() if key not in ("MAKEFLAGS", "ARGS")}
     with log.open("w", encoding="utf-8") as file:
-        status = subprocess.run(command, cwd=ROOT, stdout=file, stderr=subprocess.STDOUT, check=False).returncode
+        status = subprocess.run(
+            command, cwd=ROOT, env=environment, stdout=file, stderr=subprocess.STDOUT, check=False
+        ).returncode
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     lines = log.read_text(encoding="utf-8").splitlines()
     said = [line for line in lines if re.search(r"\d+ (passed|failed|seen)", line)]
