@@ -64,8 +64,8 @@ objective/objective.py < objective/test_left_out.py
 
 # at_the_threshold: a reward at the threshold is a success
 objective/advantage.py < objective/test_admission.py
-- rewards.value > self.threshold
-+ rewards.value >= self.threshold
+- 0, rewards.index, ((rewards.value > self.threshold)
++ 0, rewards.index, ((rewards.value >= self.threshold)
 
 # dropped_groups_train: the decisions of groups that are not admitted stay in the update
 objective/objective.py < objective/test_plan.py

@@ -17,6 +17,8 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.version import Version
 
+from tests.mutations import MUTATIONS, Mutation, mutated
+
 ROOT = Path(__file__).resolve().parents[1]
 SOURCE = ROOT / "src"
 CORE = SOURCE / "groupwise"
@@ -215,6 +217,11 @@ def test_no_function_is_above_60_code_lines() -> None:
         if lines > 60
     ]
     assert long == []
+
+
+@pytest.mark.parametrize("mutation", MUTATIONS, ids=lambda mutation: mutation.name)
+def test_a_mutation_finds_its_line_and_its_tests(mutation: Mutation) -> None:
+    assert mutated(mutation) and (ROOT / "tests" / mutation.test).exists()
 
 
 def test_nothing_is_pickled() -> None:
