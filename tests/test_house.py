@@ -16,7 +16,6 @@ from pathlib import Path
 import pytest
 from packaging.requirements import Requirement
 from packaging.version import Version
-
 from tests.mutations import MUTATIONS, Mutation, mutated
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -221,7 +220,8 @@ def test_no_function_is_above_60_code_lines() -> None:
 
 @pytest.mark.parametrize("mutation", MUTATIONS, ids=lambda mutation: mutation.name)
 def test_a_mutation_finds_its_line_and_its_tests(mutation: Mutation) -> None:
-    assert mutated(mutation) and (ROOT / "tests" / mutation.test).exists()
+    assert mutated(mutation)
+    assert (ROOT / "tests" / mutation.test).exists()
 
 
 def test_nothing_is_pickled() -> None:
