@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.distributions import Normal
 
 import groupwise
+from groupwise.config import ConfigError
 from groupwise.domain.protocol import Evaluation, Prompt, Samples, Table
 from groupwise.records import Scored
 from groupwise.reward import RewardTable
@@ -20,7 +21,7 @@ from groupwise.streams import Streams
 
 
 class GaussianPolicy(nn.Module):
-    """Maps observations `[..., O]` to a normal distribution of actions `[..., A]`, in units of the action space."""
+    """Maps observations `[..., O]` to a normal distribution of actions `[..., A]`: -1 is the lowest, 1 the highest."""
 
     def __init__(self, num_observed: int, num_actions: int, width: int) -> None:
         super().__init__()
@@ -54,8 +55,20 @@ class Control(groupwise.Domain):
         self.settings = settings
         self._environments: list[gymnasium.Env[Any, Any]] = []
         environment: Any = self._environment(0)
-        self._largest = environment.action_space.high
-        self._scale = torch.from_numpy(np.minimum(environment.observation_space.high, 10.0))
+        space = environment.action_space
+        if not (isinstance(space, gymnasium.spaces.Box) and space.is_bounded() and len(space.shape) == 1):
+            raise ConfigError(
+                f"domain.environment = {settings.environment!r} has the actions {space}; a Gaussian policy needs a"
+                " bounded Box of one dimension, such as that of Pendulum-v1"
+            )
+        self._lowest, self._largest = space.low, space.high
+        observed = environment.observation_space
+        if not (isinstance(observed, gymnasium.spaces.Box) and len(observed.shape) == 1):
+            raise ConfigError(
+                f"domain.environment = {settings.environment!r} has the observations {observed}; the policy reads a Box"
+                " of one dimension"
+            )
+        self._scale = torch.from_numpy(np.clip(observed.high, 1e-3, 10.0).astype(np.float32))
         torch.manual_seed(streams.seed("weights"))
         self.module = GaussianPolicy(len(self._scale), len(self._largest), settings.width).to(device)
         self.num_prompts = settings.num_train
@@ -156,7 +169,8 @@ class Control(groupwise.Domain):
             actions.append(policy.mean + policy.stddev * noise[:, turn] if fixed is None else fixed[:, turn])
             mask.append(torch.from_numpy(running.copy()))
             earned = np.zeros(len(prompts))
-            moves = np.clip(actions[-1].numpy(), -1, 1) * self._largest
+            share = (np.clip(actions[-1].numpy(), -1, 1) + 1) / 2
+            moves = self._lowest + share * (self._largest - self._lowest)
             for member in np.flatnonzero(running):
                 for _ in range(self.settings.repeat):
                     state[member], reward, terminated, truncated, _ = environments[member].step(moves[member])

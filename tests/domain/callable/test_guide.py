@@ -79,7 +79,7 @@ def test_every_command_runs_in_an_empty_folder(package: Path, shell: dict[str, s
             if begun:
                 done = run(line, package, shell)
                 assert done.returncode == 0, (line, done.stdout, done.stderr)
-                printed[line] = done.stdout
+                printed[line.removesuffix(" --run-code")] = done.stdout
     assert "laws        all kept" in printed["groupwise check control.toml"]
     assert "uniformly random actions" in printed["groupwise train control.toml --out runs/a"]
     summary = json.loads((package / "runs/a/summary.json").read_text())
@@ -95,7 +95,7 @@ def test_every_command_runs_in_an_empty_folder(package: Path, shell: dict[str, s
     )
     assert trained
     assert exported == trained
-    assert "2 passed" in printed["python -m pytest -q test_control.py"]
+    assert "5 passed" in printed["python -m pytest -q test_control.py"]
     estimated = run("groupwise estimate control.toml", package, shell)
     assert "whole step" in estimated.stdout, estimated.stderr
 
