@@ -61,7 +61,8 @@ def report(
         return
     if port is not None:
         raise ConfigError(f"--port {port}: nothing is served without --serve; add --serve, or leave --port out")
-    _write(runs, out or (runs[0] if len(runs) == 1 else Path()) / "report.html", figures, table, groups)
+    folder = Path() if len(runs) > 1 else runs[0] if runs[0].is_dir() else runs[0].parent
+    _write(runs, out or folder / "report.html", figures, table, groups)
 
 
 def _write(runs: list[Path], out: Path, figures: bool, table: bool, groups: int) -> None:
@@ -69,22 +70,22 @@ def _write(runs: list[Path], out: Path, figures: bool, table: bool, groups: int)
     from rich.text import Text
 
     from groupwise.cli.output import console
-    from groupwise.runs import find_runs, read_run
+    from groupwise_look.foreign import read_runs
     from groupwise_look.report import group_runs, write_figures, write_page, write_tables
 
     out_console = console()
-    read_runs = [read_run(folder) for folder in find_runs(runs)]
-    for run in read_runs:
+    read = read_runs(runs)
+    for run in read:
         for remark in run.remarks:
             out_console.print(Text(f"{run.path}: {remark}"))
-    page = write_page(read_runs, out, most_groups=groups)
+    page = write_page(read, out, most_groups=groups)
     out_console.print(
         Text(
-            f"{len(read_runs)} run{'s' if len(read_runs) > 1 else ''}: {page} ({page.stat().st_size / 1e6:.1f} MB);"
+            f"{len(read)} run{'s' if len(read) > 1 else ''}: {page} ({page.stat().st_size / 1e6:.1f} MB);"
             " open it in a browser"
         )
     )
-    variants = group_runs(read_runs)
+    variants = group_runs(read)
     if figures:
         written, left_out = write_figures(variants, out.parent / "figures")
         lines = [f"figure: {path}" for path in written if path.suffix == ".pdf"]
@@ -142,7 +143,11 @@ _NUM_VALUES = 6
 
 def doctor(
     runs: Annotated[
-        list[Path], typer.Argument(metavar="RUN...", help="Run folders, finished or not, or folders of runs.")
+        list[Path],
+        typer.Argument(
+            metavar="RUN...",
+            help="Run folders, finished or not, or folders of runs; metrics files of TRL, verl, prime-rl or W&B (CSV).",
+        ),
     ],
     as_json: Annotated[
         bool, typer.Option("--json", help="One JSON object, with the evidence of every finding.")
@@ -156,10 +161,10 @@ def doctor(
     import json
 
     from groupwise.cli.output import console
-    from groupwise.runs import find_runs, read_run
     from groupwise_look.diagnosis import diagnose
+    from groupwise_look.foreign import read_runs
 
-    read = [read_run(path) for path in find_runs(runs, warm_ups=True)]
+    read = read_runs(runs, warm_ups=True)
     findings_by_run = [diagnose(run.rows, run.config) for run in read]
     if as_json:
         typer.echo(json.dumps({"runs": list(map(_record, read, findings_by_run))}, indent=2))

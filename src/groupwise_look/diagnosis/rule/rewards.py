@@ -177,7 +177,9 @@ def _alike(stage: Stage) -> Seen | None:
 
 
 def _loss_is_zero(stage: Stage) -> Seen | None:
-    loss, norm, spread = first_of(stage, 5, "loss_pg", "grad_norm", "advantages_std")
+    loss, norm = first_of(stage, 5, "loss_pg", "grad_norm")
+    # Other trainers do not record the advantages; they are of the size of the rewards, or near 1.
+    spread = need(stage.first("advantages_std", 5) or stage.first("reward_std", 5))
     size = max(map(abs, loss.values))
     if min(norm.values) <= 0 or spread.mean <= 0 or size > 1e-3 * spread.mean:
         return None
