@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import gzip
 import json
 import shutil
 from pathlib import Path
@@ -18,6 +19,13 @@ from groupwise_look.foreign import read_runs
 
 RECORDED = Path(__file__).parent / "foreign"
 PAGE = Path(__file__).parents[2] / "docs/how_to/doctor_for_other_trainers.md"
+
+
+def recorded(name: str, folder: Path) -> Path:
+    """Unpacks a file that another trainer's own logger has written; see `foreign/write.py`."""
+    file = folder / f"{name}.jsonl"
+    file.write_bytes(gzip.decompress((RECORDED / f"{name}.jsonl.gz").read_bytes()))
+    return file
 
 
 def found(path: Path) -> list[str]:
@@ -56,11 +64,16 @@ def test_a_constant_reward_is_found_in_a_run_of_trl(trl_runs: dict[str, Path]) -
     assert not {"reward_constant", "all_flat"} & set(found(trl_runs["learns"]))
 
 
-def test_lines_of_verl_are_read() -> None:
-    assert "all_flat" in found(RECORDED / "verl_flat.jsonl")
-    assert found(RECORDED / "verl_healthy.jsonl") == []
-    (run,) = read_runs([RECORDED / "verl_healthy.jsonl"])
-    assert {"reward", "loss_pg", "entropy", "completions/mean_length", "eval/openai/gsm8k/reward"} <= set(run.metrics)
+def test_lines_of_verl_and_prime_rl_are_read(tmp_path: Path) -> None:
+    for trainer in ("verl", "prime_rl"):
+        assert "all_flat" in found(recorded(f"{trainer}_flat", tmp_path))
+        healthy = recorded(f"{trainer}_healthy", tmp_path)
+        assert found(healthy) == []
+        (run,) = read_runs([healthy])
+        assert {"reward", "learning_rate", "grad_norm", "completions/mean_length"} <= set(run.metrics)
+    assert {"loss_pg", "entropy", "eval/openai/gsm8k/reward"} <= set(
+        read_runs([tmp_path / "verl_healthy.jsonl"])[0].metrics
+    )
 
 
 def test_the_commands_of_the_page_run(
@@ -68,12 +81,8 @@ def test_the_commands_of_the_page_run(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     shutil.copytree(trl_runs["learns"], "outputs")
-    shutil.copy(RECORDED / "verl_flat.jsonl", "verl_run.jsonl")
-    # prime-rl's file monitor writes a row for each kind of metric, of one step after the other.
-    rewards = [{"step": step, "time": 0.0, "train/agg/all/solver/reward/mean": step / 25} for step in range(25)]
-    Path("metrics.jsonl").write_text(
-        "\n".join(json.dumps(row) for row in [*rewards, {"step": 3, "optim/lr": 1e-6, "time": 0.0}]), encoding="utf-8"
-    )
+    recorded("verl_flat", tmp_path).rename("verl_run.jsonl")
+    recorded("prime_rl_flat", tmp_path).rename("metrics.jsonl")
     with open("wandb_export.csv", "w", newline="", encoding="utf-8") as file:
         csv.writer(file).writerows([["Step", "a - train/reward"], *([step, step / 25] for step in range(25))])
     for command in commands(PAGE.read_text(encoding="utf-8")):
