@@ -33,19 +33,8 @@ def found(planted: Planted, folder: Path) -> list[Finding]:
     return diagnose(read.rows, read.config)
 
 
-# One of each kind: in a reward, a component, the policy, the prompts, what is evaluated, numbers.
-QUICK = {
-    "all_flat",
-    "advantage_turned",
-    "divergence_negative",
-    "reference_elsewhere",
-    "weights_rewritten",
-    "ratio_not_one",
-    "prompts_come_back",
-    "decisions_left_out",
-    "held_out_unlike_training",
-    "not_finite",
-}
+# One of each kind: in a reward, a component, the policy, the prompts, numbers.
+QUICK = {"all_flat", "advantage_turned", "reference_elsewhere", "ratio_not_one", "prompts_come_back", "not_finite"}
 
 
 @pytest.mark.parametrize(
