@@ -332,6 +332,7 @@ def test_the_whole_page_is_operated_by_keyboard_alone(open_page: Open, compared:
     quiet(opened)
 
 
+@pytest.mark.slow
 def test_tokens_are_coloured_by_credit_log_ratio_and_surprisal(open_page: Open, compared: list[Run]) -> None:
     opened = open_page([compared[2]])
     page = to_groups(opened)

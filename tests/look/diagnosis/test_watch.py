@@ -130,6 +130,7 @@ def test_the_newest_stage_counts() -> None:
 
 
 @pytest.mark.parametrize("planted", TOO_HIGH, ids=lambda planted: planted.rule)
+@pytest.mark.slow
 def test_a_rate_that_is_too_high_leads_its_consequences_in_a_real_run(planted: Planted, tmp_path: Path) -> None:
     planted.train(tmp_path / "run")
     run = read_run(tmp_path / "run")
