@@ -3,7 +3,7 @@
     pip install '.[language,ray]'
     python examples/sweep_on_ray.py OUT
 
-`groupwise compare --on ray` does this with paired seeds and intervals. This program is for a search of your own.
+`groupwise compare` does this on one machine with paired seeds and intervals.
 """
 
 import sys

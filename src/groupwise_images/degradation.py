@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from typing import Annotated, Any, ClassVar, Literal, final
+from collections.abc import Callable, Mapping
+from typing import Annotated, Any, ClassVar, Literal, TypeVar, final
 
 import numpy as np
 from pydantic import Field, model_validator
@@ -198,10 +198,25 @@ class LowLight(_SameSize):
         return (dark if self.photons is None else random.poisson(self.photons * dark) / self.photons).astype("float32")
 
 
+_Result = TypeVar("_Result")
 _LARGEST = 32.0
 """Images with larger values are taken to be on a scale of 0 to 255. Noise does not lift an image of 0 to 1 this far,
 and nearly every image of 0 to 255 is above it.
 """
+
+
+def call_own(call: Callable[[], _Result], place: str) -> _Result:
+    """Makes a call of a function of the user's, which may fail in any way.
+
+    Raises:
+        ConfigError: it fails; the message begins with `place`, the key and its value.
+    """
+    try:
+        return call()
+    except ConfigError:
+        raise
+    except Exception as error:
+        raise ConfigError(Problem(place, f"the function failed: {why_failed(error)}")) from error
 
 
 @final
@@ -228,14 +243,8 @@ class CallableDegradation(Config):
     factor: Annotated[int, Field(ge=1, le=16)] = 1
 
     def __call__(self, image: np.ndarray, random: np.random.Generator) -> np.ndarray:
-        key = "degradation.path"
-        place, degrade = f"{key} = {str(self.path)!r}", user_callable(self.path, key)
-        try:
-            degraded = np.asarray(degrade(image.copy(), random, **self.arguments), dtype="float32")
-        except ConfigError:
-            raise
-        except Exception as error:  # a user's function may fail in any way
-            raise ConfigError(Problem(place, f"the function failed: {why_failed(error)}")) from error
+        place, degrade = f"degradation.path = {str(self.path)!r}", user_callable(self.path, "degradation.path")
+        degraded = call_own(lambda: np.asarray(degrade(image.copy(), random, **self.arguments), dtype="float32"), place)
         shape = (len(image), image.shape[1] // self.factor, image.shape[2] // self.factor)
         if degraded.shape != shape:
             reason = "as it was" if self.factor == 1 else f"degradation.factor = {self.factor} times smaller"

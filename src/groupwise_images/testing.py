@@ -227,8 +227,6 @@ def check_pipeline(
 def _open(model: Pretrained) -> PipelineDenoiser:
     with quiet():
         denoiser = open_pipeline(model, "uniform", _CPU)
-    # The laws say more than the question that a run asks of an adapter once.
-    denoiser.proven = True
     without_dropout(denoiser.module)
     # An update scores in training mode.
     denoiser.module.train()

@@ -9,12 +9,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, final
+from typing import Any, final
+
+import numpy as np
 
 from groupwise.runs import EvaluatedOn
-
-if TYPE_CHECKING:
-    import numpy as np
 
 LENGTH_TOLERANCE = 1e-3
 
@@ -117,8 +116,6 @@ class Query:
 
 def embedding_fault(embedding: np.ndarray, size: int) -> str:
     """Reports why an embedding cannot be compared with others of `size` numbers; empty where it can."""
-    import numpy as np
-
     if embedding.shape != (size,) or size == 0:
         return f"has the shape {list(embedding.shape)}, others have [{size}]; embed all with one model"
     if not np.isfinite(embedding).all():

@@ -44,7 +44,8 @@ def store(config: SelectionConfig, questions: Questions, source: str) -> list[Ex
 
     Example:
         >>> from groupwise.experiment import load_experiment
-        >>> config = load_experiment("selection_text").domain
+        >>> sizes = [f"domain.source.num_{split}=2" for split in ("train", "validation", "held_out")]
+        >>> config = load_experiment("selection_text", sizes).domain
         >>> {example.id.partition("-")[0] for example in store(config, config.source.read(), "held_out")}
         {'held_out'}
     """

@@ -23,21 +23,7 @@ from groupwise_look.report.page import write_page
 
 @pytest.fixture(scope="module")
 def compared(tmp_path_factory: pytest.TempPathFactory) -> list[Run]:
-    """Two methods with two seeds each, a credit that is not uniform, and two parts of the reward."""
-    home = tmp_path_factory.mktemp("compared")
-    rewards = {
-        "short": {"kind": "soft_overlong", "max_length": 8, "cache_length": 8},
-        "correct": {"kind": "exact_answer", "weight": 2.0},
-    }
-    settings: list[tuple[str, dict[str, Any]]] = [
-        ("grpo", {}),
-        ("temporal_decay", {"credit.temporal_decay.gamma": 0.7}),
-    ]
-    return [
-        trained_runs.language(home / f"{method}-{seed}", method=method, seed=seed, rewards=rewards, **objective)
-        for method, objective in settings
-        for seed in (0, 1)
-    ]
+    return trained_runs.compared(tmp_path_factory)
 
 
 def quiet(opened: Opened) -> None:
@@ -87,6 +73,7 @@ def test_charts_are_drawn_as_they_are_reached(open_page: Open, compared: list[Ru
     quiet(opened)
 
 
+@pytest.mark.slow
 def test_the_cursor_reads_every_variant_and_is_shared(open_page: Open, compared: list[Run]) -> None:
     opened = open_page(compared)
     page = opened.page
@@ -226,26 +213,6 @@ def test_smoothing_draws_a_calmer_line_over_the_values(open_page: Open, tmp_path
 
 
 @pytest.mark.slow
-def test_a_page_of_one_stage_offers_no_stages(open_page: Open, compared: list[Run]) -> None:
-    opened = open_page(compared)
-    assert opened.page.locator("#view .choice").count() == 2
-    quiet(opened)
-
-
-@pytest.mark.slow
-def test_the_end_of_a_long_answer_is_there(open_page: Open, tmp_path: Path) -> None:
-    answer = "begin " + "so on " * 4000 + "the very end"
-    members = [{"group": 0, "reward": 1.0, "text": answer, "prompt": "why?"}]
-    opened = open_page([write_run(tmp_path / "run", members=members)])
-    page = to_groups(opened)
-    text = page.locator(".member .text").inner_text()
-    assert text.startswith("begin")
-    assert text.endswith("the very end")
-    assert "characters left out" in text
-    quiet(opened)
-
-
-@pytest.mark.slow
 def test_a_phone_shows_what_came_out_before_anyone_scrolls(open_page: Open, compared: list[Run]) -> None:
     opened = open_page(compared, size=(390, 800))
     heads = opened.page.locator("table.results thead th")
@@ -319,32 +286,6 @@ def test_groups_are_searched_filtered_and_browsed_with_the_mouse(open_page: Open
     quiet(opened)
 
 
-@pytest.mark.slow
-def test_groups_are_browsed_from_the_keyboard(open_page: Open, compared: list[Run]) -> None:
-    opened = open_page(compared)
-    page = to_groups(opened)
-    page.keyboard.press("/")
-    assert page.evaluate("document.activeElement.type") == "search"
-    page.keyboard.press("ArrowDown")
-    chosen = "[...document.querySelectorAll('.item')].indexOf(document.activeElement)"
-    assert page.evaluate(chosen) == 0
-    for key, place in (
-        ("ArrowDown", 1),
-        ("j", 2),
-        ("k", 1),
-        ("End", 8),
-        ("ArrowDown", 8),
-        ("Home", 0),
-        ("ArrowUp", 0),
-        ("PageDown", 8),
-    ):
-        page.keyboard.press(key)
-        assert page.evaluate(chosen) == place, key
-        assert page.locator(".item").nth(place).get_attribute("aria-selected") == "true"
-    assert opened.text(".detail .facts").startswith("Step 3")
-    quiet(opened)
-
-
 # What can be operated and is reached by Tab: a list is entered once, its items are reached by arrows.
 OPERABLE = """() => {
   const nodes = document.querySelectorAll("a[href], button, input, select, textarea, summary, [tabindex]");
@@ -362,6 +303,7 @@ FOCUSED = """() => {
 }"""
 
 
+@pytest.mark.slow
 def test_the_whole_page_is_operated_by_keyboard_alone(open_page: Open, compared: list[Run]) -> None:
     opened = open_page(compared)
     page = to_groups(opened)
@@ -390,6 +332,7 @@ def test_the_whole_page_is_operated_by_keyboard_alone(open_page: Open, compared:
     quiet(opened)
 
 
+@pytest.mark.slow
 def test_tokens_are_coloured_by_credit_log_ratio_and_surprisal(open_page: Open, compared: list[Run]) -> None:
     opened = open_page([compared[2]])
     page = to_groups(opened)
@@ -476,9 +419,7 @@ def test_held_out_prompts_are_shown_before_and_after(open_page: Open, compared: 
 @pytest.mark.parametrize(
     ("width", "scheme"),
     [
-        pytest.param(
-            width, scheme, marks=() if (width, scheme) in ((360, "dark"), (1400, "light")) else pytest.mark.slow
-        )
+        pytest.param(width, scheme, marks=() if (width, scheme) in ((360, "dark"),) else pytest.mark.slow)
         for width in (360, 390, 800, 1400)
         for scheme in ("light", "dark")
     ],
@@ -654,23 +595,6 @@ def test_a_policy_inside_the_page_stops_what_is_not_its_own(open_page: Open, com
     assert all("Content Security Policy" in each for each in opened.said)
 
 
-@pytest.mark.slow
-def test_a_damaged_run_opens_and_says_so(open_page: Open, compared: list[Run], tmp_path: Path) -> None:
-    folder = Path(shutil.copytree(compared[0].path, tmp_path / "run"))
-    (folder / "summary.json").unlink()
-    (folder / "config.json").write_text("{")
-    with (folder / "metrics.jsonl").open("a") as file:
-        file.write('{"step": 4, "rew')
-    (folder / "rollouts" / "step-2.jsonl").write_text("\x00")
-    opened = open_page([read_run(folder)])
-    page = to_groups(opened)
-    assert page.locator(".item").count() == 6
-    remarks = page.locator(".remarks").inner_text()
-    assert "config.json is damaged" in remarks
-    assert "the last line is cut off" in remarks
-    quiet(opened)
-
-
 @pytest.fixture(scope="module")
 def large_page(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The page of five thousand steps of 64 members."""
@@ -683,21 +607,3 @@ def large_page(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.timing
 def test_a_large_page_opens_within_two_seconds(open_page: Open, large_page: Path) -> None:
     assert open_page(large_page).ready_seconds() < 2
-
-
-@pytest.mark.slow
-def test_a_large_page_shows_some_of_its_groups_and_every_spike(open_page: Open, large_page: Path) -> None:
-    assert large_page.stat().st_size < 20e6
-    opened = open_page(large_page)
-    page = to_groups(opened)
-    assert "20,000 groups were recorded in 5,000 of 5,000 steps; 300 are here" in opened.text("#groups .sample")
-    assert "the other 19,700 stay in rollouts/" in opened.text("#groups .sample")
-    page.locator("input[type=search]").fill("where is the ball, 1 0")
-    assert page.locator(".item").count() >= 1
-    page.locator("figure.chart:has-text('Gradient norm')").scroll_into_view_if_needed()
-    page.locator("figure.chart:has-text('Gradient norm') svg path.mean").first.wait_for()
-    page.locator("figure.chart:has-text('Gradient norm') svg").hover(position={"x": 110, "y": 60})
-    assert "1,000" in page.locator("figure.chart:has-text('Gradient norm') svg").text_content(), (
-        "the spike of step 1234 is on the axis"
-    )
-    quiet(opened)

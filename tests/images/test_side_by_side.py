@@ -4,13 +4,9 @@ from __future__ import annotations
 
 import pytest
 import torch
-from tests.images.restoration.small import domain
 
 from groupwise.reward import RewardTable
-from groupwise.streams import Streams
 from groupwise_images.image_evaluation import _MARGIN, grid, side_by_side
-from groupwise_images.restoration.evaluate import fidelity_names
-from groupwise_images.reward.similarity import Psnr
 
 NOTHING = RewardTable({})
 
@@ -32,12 +28,6 @@ def test_rows_hold_the_images_enlarged_with_names_and_numbers_beside_them(shape:
         assert (found[top : top + factor * height, :_MARGIN] < 128).any(), "its name"
         below = found[top + factor * height : top + factor * height + 14, _MARGIN:]
         assert bool((below < 128).any()) == (row < 2), "its numbers"
-
-
-def test_large_images_are_shown_by_their_middle() -> None:
-    image = (torch.arange(301) % 256).to(torch.uint8).repeat(280, 1)
-    found = side_by_side([image], [image], [image], [{}], NOTHING)
-    assert torch.equal(found[:256, _MARGIN : _MARGIN + 256, 0], image[12:268, 22:278])
 
 
 def test_answers_stand_below_restored_images_green_where_right_and_red_where_wrong() -> None:
@@ -63,14 +53,3 @@ def test_a_grid_has_a_row_a_prompt_with_its_text_below() -> None:
     assert torch.equal(found[:48], other[:48])
     assert not torch.equal(found[48:], other[48:])
     assert (found[32:46] < 128).any()
-
-
-def test_decibels_are_reported_beside_a_reward_on_another_scale() -> None:
-    assert fidelity_names({"read": None}) == {"psnr": "psnr", "ssim": "ssim"}
-    assert fidelity_names({"psnr": Psnr(scale=2.0), "ssim": None}) == {"psnr": "psnr_db"}
-    given = domain({"rewards": {"psnr": {"kind": "psnr", "scale": 0.025}}})
-    found = given.evaluate(streams=Streams(0)).metrics
-    expected = {"restored/reward", "restored/bright", "restored/psnr", "restored/psnr_db", "restored/ssim"}
-    assert set(found) == set(given.metric_names) == expected
-    # The reward sees 8 bits.
-    assert found["restored/psnr_db"] == pytest.approx(found["restored/psnr"] / 0.025, rel=1e-3)

@@ -28,9 +28,3 @@ def test_clusters_widen_an_interval_and_no_cluster_gives_the_plain_bootstrap() -
     assert high - low == pytest.approx(2 * 1.96 * values.std() / np.sqrt(400), rel=0.1)
     _, wide_low, wide_high = interval(values, together)
     assert wide_high - wide_low == pytest.approx(2 * 1.96 * shared.std() / np.sqrt(20), rel=0.15)
-
-
-def test_the_same_every_time() -> None:
-    assert (
-        resampled_weights([{"rule": "a"}, {"rule": "b"}], 5) == resampled_weights([{"rule": "a"}, {"rule": "b"}], 5)
-    ).all()

@@ -4,7 +4,6 @@ tiny pool.
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,8 +14,6 @@ from tests.selection.tiny import TABLE, domain_of
 
 from groupwise.config import ConfigError, merge, validate
 from groupwise.domain.protocol import ComparesExactly, Prompt, Samples, Tabulates
-from groupwise.records import Scored
-from groupwise.reward import RewardError
 from groupwise.streams import Streams
 from groupwise_selection.baseline import nearest, prefixes
 from groupwise_selection.config import SelectionConfig
@@ -40,47 +37,6 @@ def moved(domain: SelectionDomain, size: float = 0.3) -> None:
     with torch.no_grad():
         for parameter in domain.module.parameters():
             parameter += size * torch.randn(parameter.shape, generator=generator, dtype=parameter.dtype)
-
-
-def test_a_draw_depends_on_what_it_is_for_and_on_nothing_else(domain: SelectionDomain) -> None:
-    whole = sampled(domain)
-    alone = domain.sample(domain.prompts([3]), 4, streams=Streams(5), step=0, settings={}, requires=ALL)
-    assert torch.equal(whole.payload["picks"][4:], alone.payload["picks"])
-    torch.testing.assert_close(whole.old_log_prob[4:], alone.old_log_prob)
-    assert not torch.equal(whole.payload["picks"], sampled(domain, step=1).payload["picks"]) or not torch.equal(
-        whole.payload["picks"], sampled(domain, step=2).payload["picks"]
-    )
-
-
-def test_scoring_again_gives_what_was_recorded() -> None:
-    made = domain_of()
-    moved(made)
-    samples = sampled(made, temperature=0.6)
-    found = made.score(samples, torch.tensor([6, 0, 3]), ALL)
-    assert samples.recorded is not None
-    for name, value in samples.recorded.select(torch.tensor([6, 0, 3])).tensors().items():
-        torch.testing.assert_close(found.tensors()[name].detach(), value, rtol=1e-10, atol=1e-12)
-    assert samples.settings == {"temperature": 0.6}
-
-
-def test_backward_is_the_gradient_of_score() -> None:
-    made = domain_of()
-    moved(made)
-    samples = made.with_reference(sampled(made))
-    rows = torch.arange(8)
-    one, two, three = (
-        torch.randn(8, 2, generator=torch.Generator().manual_seed(seed), dtype=torch.float64) for seed in (1, 2, 3)
-    )
-    cotangents = Scored(one, entropy=two, exact_divergence=three)
-    made.backward(samples, rows, cotangents)
-    own = [parameter.grad.clone() for parameter in made.module.parameters() if parameter.grad is not None]
-    made.module.zero_grad()
-    scored = made.score(samples, rows, frozenset({"log_prob", "entropy", "exact_divergence"})).tensors()
-    sum((value * scored[name]).sum() for name, value in cotangents.tensors().items()).backward()  # type: ignore[union-attr]
-    other = [parameter.grad for parameter in made.module.parameters() if parameter.grad is not None]
-    assert len(own) == len(other) > 10
-    for one, two in zip(own, other, strict=True):
-        torch.testing.assert_close(one, two)
 
 
 def test_the_exact_divergence_from_itself_is_zero_and_grows_when_the_policy_moves() -> None:
@@ -117,17 +73,6 @@ def test_rewards_read_what_was_measured(domain: SelectionDomain) -> None:
     maps = with_prefix.reward(samples).maps["vqa"]
     first, second = (each.accuracy + each.expected for each in samples.payload["measured"][0])
     assert maps[0].tolist() == pytest.approx([(first + second) / 2, second])
-
-
-def test_members_are_described_for_people(domain: SelectionDomain) -> None:
-    samples = sampled(domain)
-    record = domain.describe(samples, torch.tensor([5]))[0]
-    assert json.loads(json.dumps(record)) == record
-    assert record["order"] == "first_pick_last"
-    assert record["picks"] == [each["id"] for each in record["demonstrations"]][::-1]
-    assert record["prompt"] in record["text"]
-    assert len(record["answers"]) == 10
-    assert record["measured"][-1]["accuracy"] >= 0
 
 
 def test_an_example_added_after_training_can_be_picked(tmp_path: Path) -> None:
@@ -229,15 +174,6 @@ def test_what_cannot_work_is_said_before_anything_is_trained(changes: dict[str, 
         )
 
 
-def test_a_reward_that_needs_what_is_not_measured_is_refused() -> None:
-    with pytest.raises(RewardError, match="reward 'x' needs the column 'brightness'"):
-        domain_of(rewards={"x": {"kind": "callable", "path": "tests.selection.test_domain:bright"}})
-
-
-def bright(completions: list[str], brightness: list[float]) -> list[float]:
-    return brightness
-
-
 def test_stages_share_the_policy_and_may_change_the_rest(domain: SelectionDomain) -> None:
     other = domain.adapted(domain.config.model_copy(update={"temperature": 2.0}))
     assert other.module is domain.module
@@ -253,8 +189,3 @@ def test_a_held_out_question_typed_by_hand_is_known(domain: SelectionDomain) -> 
         [asked], 1, streams=Streams(0), step=0, settings={"top_k": 1}, requires=frozenset({"log_prob"})
     )
     assert domain.describe(found, torch.arange(1))[0]["prompt"] == record["prompt"]
-
-
-def test_a_prompt_that_is_no_query_is_named(domain: SelectionDomain) -> None:
-    with pytest.raises(ConfigError, match="prompt 'typed' is no query of the source"):
-        domain.sample([Prompt("typed", {"prompt": "hello"})], 2, streams=Streams(0), step=0, settings={}, requires=ALL)

@@ -4,8 +4,6 @@ that repeats.
 
 from __future__ import annotations
 
-import asyncio
-
 import dspy
 import pytest
 from dspy.utils import DummyLM
@@ -54,16 +52,6 @@ def test_a_program_chooses_anew_for_every_question(selector):
     assert messages(lm, "ticket") == [*(example.question for example in selector.select(other, 2)), other]
     with pytest.raises(ConfigError, match="no text 'ticket' among the inputs"), dspy.context(lm=lm):
         program(question=QUESTION)
-
-
-def test_a_program_is_awaited_too(selector):
-    lm = DummyLM([{"answer": "elm"}])
-    program = FewShot(dspy.Predict("question -> answer"), SelectDemos(selector, k=2))
-    with dspy.context(lm=lm):
-        assert asyncio.run(program.acall(question=QUESTION)).answer == "elm"
-    assert messages(lm, "question") == [*(example.question for example in selector.select(QUESTION, 2)), QUESTION]
-    with pytest.raises(ConfigError, match="no text 'question' among the inputs"), dspy.context(lm=lm):
-        asyncio.run(program.acall(ticket=QUESTION))
 
 
 @pytest.mark.parametrize("predictor", [dspy.Predict, dspy.ChainOfThought])

@@ -13,7 +13,6 @@ from langchain_core.prompts import (
 )
 from tests.selection.small_selector import QUESTION, small_selector
 
-from groupwise.config import ConfigError
 from groupwise_selection.langchain import GroupwiseExampleSelector
 from groupwise_selection.selector import Selector
 
@@ -64,11 +63,6 @@ def test_an_example_that_langchain_adds_is_shown(selector):
     assert f"{QUESTION}: elm\n" in few_shot(chosen).format(question=QUESTION)
 
 
-def test_asynchronous_prompts(selector):
-    prompt = few_shot(GroupwiseExampleSelector(selector, k=1))
-    assert asyncio.run(prompt.aformat(question=QUESTION)) == prompt.format(question=QUESTION)
-
-
 def test_asynchronous_selection_and_adding(selector):
     chosen = GroupwiseExampleSelector(selector, k=3)
     alone = chosen.select_examples({"question": QUESTION})
@@ -81,10 +75,3 @@ def test_asynchronous_selection_and_adding(selector):
     assert found == [alone] * 8
     assert len(alone) == 3
     assert selector.examples[-1].id == own
-
-
-def test_a_missing_variable_is_named(selector):
-    with pytest.raises(ConfigError, match="the inputs: no text 'question' among 'ticket'; name it with question_key"):
-        GroupwiseExampleSelector(selector).select_examples({"ticket": QUESTION})
-    with pytest.raises(ConfigError, match="the example: no text 'answer' among 'question'"):
-        GroupwiseExampleSelector(selector).add_example({"question": QUESTION})

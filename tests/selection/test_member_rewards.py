@@ -12,7 +12,7 @@ from tests.selection.handmade import Majority, example, query
 from groupwise.reward import RewardError, Rewards
 from groupwise_selection.config import PrefixConfig
 from groupwise_selection.measurement import Measures
-from groupwise_selection.member_rewards import MemberRewards, credited, measured_prefixes
+from groupwise_selection.member_rewards import MemberRewards, measured_prefixes
 from groupwise_selection.policy.choices import NOTHING, STOP, Choices
 
 POOL = [example("a", "yes"), example("b", "yes"), example("c", "no")]
@@ -53,11 +53,6 @@ def test_each_pick_is_credited_with_its_own_and_later_prefixes() -> None:
     assert table.maps["chance"][0].tolist() == pytest.approx(expected)
     # The decision to end is credited with where it ended.
     assert table.maps["chance"][1].tolist() == pytest.approx([10 + 1 / 3, 10 + 1 / 3, 0.0])
-
-
-def test_credit_at_its_ends() -> None:
-    assert credited([1.0, 2.0, 6.0], 3, 3, 0.0).tolist() == [1.0, 2.0, 6.0]
-    assert credited([1.0, 2.0, 6.0], 3, 3, 1.0).tolist() == [3.0, 4.0, 6.0]
 
 
 def test_a_reward_that_is_missing_for_a_prefix_is_an_error_that_names_the_query() -> None:

@@ -92,12 +92,6 @@ def test_candidates_depend_on_step_and_seed_alone() -> None:
     )
 
 
-def test_without_it_there_is_nothing_to_show() -> None:
-    domain = domain_of()
-    assert domain.demonstrations(8, streams=Streams(0), step=0) is None
-    assert domain.auxiliary == frozenset()
-
-
 def recorded(folder: Path, **keys: Any) -> dict[str, Any]:
     """Three candidates of every training query, as places; the middle one is the best."""
     plain = domain_of()

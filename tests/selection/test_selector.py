@@ -13,10 +13,9 @@ import pytest
 import torch
 
 from groupwise.config import ConfigError
-from groupwise_selection.embedder import HashedWords, answer_features
+from groupwise_selection.embedder import HashedWords
 from groupwise_selection.measurement import QueryTable
 from groupwise_selection.policy.choices import draw_choices
-from groupwise_selection.policy.numpy_pointer import NumpyPointer
 from groupwise_selection.selector import Selector
 from groupwise_selection.task_model.config import TEMPLATE
 from groupwise_selection.task_model.template import TextTemplate
@@ -96,20 +95,6 @@ def test_an_example_that_is_added_can_be_picked_and_saved(folder, tmp_path):
         selector.add("a", " ")
 
 
-def test_importing_loading_and_selecting_import_no_torch(folder):
-    code = (
-        "import sys, groupwise; selector = groupwise.Selector.load(sys.argv[1]);"
-        f"print([each.id for each in selector.select({QUESTION!r})]); selector.save(sys.argv[2]);"
-        "print(sorted({'torch', 'transformers', 'sklearn', 'scipy'} & set(sys.modules)))"
-    )
-    ended = subprocess.run(
-        [sys.executable, "-c", code, str(folder), str(folder / "copy")], capture_output=True, text=True, check=True
-    )
-    picked, heavy = ended.stdout.splitlines()
-    assert eval(picked) == [each.id for each in Selector.load(folder).select(QUESTION)]
-    assert heavy == "[]"
-
-
 @pytest.mark.slow
 def test_where_torch_cannot_be_imported_it_selects_all_the_same(folder):
     code = (
@@ -143,14 +128,6 @@ def test_one_text_never_fills_two_shots(tmp_path):
         assert not set(names) & set(near)
         with pytest.raises(ConfigError, match=r"pool: example 'copy 0 .*' has the text of another one"):
             folder.select(QUESTION, 2, pool=[first.id, *names])
-
-
-def test_equally_near_examples_are_taken_in_their_order():
-    network = small_network()
-    (embedding,) = SOURCE.embedder([QUESTION])
-    features = np.stack([answer_features("desk", network.config.answer_size)] * 4)
-    pointer = NumpyPointer({name: value.numpy() for name, value in network.state_dict().items()}, 2)
-    assert list(pointer.picks(embedding, np.stack([embedding] * 4), features, 3)[0]) == [0, 1, 2]
 
 
 def changed(folder, tmp_path, name, change):

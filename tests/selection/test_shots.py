@@ -37,12 +37,6 @@ def test_prefixes_count_by_their_weights() -> None:
     assert credited([1.0, 0.5], 2, 2, 1.0, [1.0, 0.0]).tolist() == [1.0, 0.0]
 
 
-def test_equal_weights_are_none() -> None:
-    assert credited([0.2, 0.9, 0.4], 3, 4, 0.3, [2.0] * 3).tolist() == pytest.approx(
-        credited([0.2, 0.9, 0.4], 3, 4, 0.3).tolist()
-    )
-
-
 def test_weights_belong_to_every_number_of_examples() -> None:
     with pytest.raises(ConfigError, match=r"prefix.weights = \[1.0\]: one weight for each of 1 to shots = 2 examples"):
         domain_of(prefix={"weights": [1.0]})
@@ -78,11 +72,6 @@ def test_the_number_of_examples_is_drawn_for_each_query_and_step() -> None:
         again = domain.score(samples, torch.arange(15), frozenset({"log_prob"})).log_prob.detach()
         assert torch.allclose(again.masked_fill(~samples.mask, 0.0), samples.old_log_prob, atol=1e-12)
     assert seen == {1, 2, 3}
-
-
-def test_fewer_picks_are_the_first_of_more() -> None:
-    few, many = sampled(domain_of(shots=3, random_shots=True)), sampled(domain_of(shots=3))
-    assert torch.equal(few.payload["picks"][few.mask], many.payload["picks"][few.mask])
 
 
 def test_a_mode_for_each_number_of_examples() -> None:

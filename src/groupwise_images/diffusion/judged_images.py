@@ -13,7 +13,6 @@ from torch import Tensor
 
 from groupwise.domain.protocol import Prompt
 from groupwise.reward import Rewards, RewardTable
-from groupwise.reward.base import RewardError
 from groupwise_images.diffusion.pipeline_adapter import PromptImage
 
 # Videos: shown to people as strips of their frames, and rewarded frame by frame.
@@ -54,9 +53,6 @@ def score_frames(
     Returns:
         one entry a video. A frame whose reward is missing is left out of the mean.
 
-    Raises:
-        RewardError: as `score` raises it, with what the reward was called with.
-
     Example:
         >>> table = score_frames(
         ...     torch.zeros(1, 2, 4, 4, 3, dtype=torch.uint8),
@@ -73,16 +69,7 @@ def score_frames(
         return [entry for entry in entries for _ in range(num_frames)]
 
     frame_columns = {name: repeated(entries) for name, entries in columns.items()}
-    try:
-        table = score(repeated(prompts), list(videos.flatten(0, 1)), frame_columns)
-    except RewardError as error:
-        if error.reward is None or error.member is not None:
-            raise
-        message = (
-            f"{error} (it was called with the {num_frames} frames of each video, images one after another; return one"
-            ' number a frame, or write domain.video_rewards = "whole" for one a video)'
-        )
-        raise RewardError(message, reward=error.reward) from error
+    table = score(repeated(prompts), list(videos.flatten(0, 1)), frame_columns)
     return _of_videos(table, num_frames)
 
 

@@ -8,18 +8,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, final
+from typing import Any, ClassVar, final
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from groupwise.config import ConfigError
 from groupwise_images.diffusion.models import autoencoder
 from groupwise_images.image_evaluation import as_pictures
-
-if TYPE_CHECKING:
-    import numpy as np
-
 
 # An image among the columns of a prompt.
 

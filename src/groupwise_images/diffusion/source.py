@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, Literal, final
+from typing import Annotated, Any, Literal, final
 
+import numpy as np
 from pydantic import Field, model_validator
 
 from groupwise.config import Config, ConfigError, read_rows
@@ -14,9 +15,6 @@ from groupwise.config.errors import PerStep, Seed
 from groupwise_images.degradation import Degradation
 from groupwise_images.image_source import Digits, Folder, Table, Words
 from groupwise_images.image_source.base import handwritten
-
-if TYPE_CHECKING:
-    import numpy as np
 
 __all__ = ["Digits", "ImagePairs", "PromptFile", "SourceConfig", "Texts"]
 
@@ -83,8 +81,6 @@ def spoil(labels: np.ndarray, share: float, seed: int) -> np.ndarray:
         >>> int((spoil(np.arange(10), 0.4, 0) != np.arange(10)).sum())
         4
     """
-    import numpy as np
-
     random = np.random.default_rng(seed)
     spoiled = random.choice(len(labels), size=round(share * len(labels)), replace=False)
     wrong = labels.copy()

@@ -7,7 +7,9 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, final
+from typing import Any, final
+
+import numpy as np
 
 from groupwise.config import ConfigError
 from groupwise.domain.exported import filled_columns
@@ -17,9 +19,6 @@ from groupwise_images.diffusion.config import DataConfig, DiffusionConfig
 from groupwise_images.diffusion.denoiser import Denoiser
 from groupwise_images.diffusion.image_prompts import ImagePrompts
 from groupwise_images.diffusion.source import ImagePairs, Nothing
-
-if TYPE_CHECKING:
-    import numpy as np
 
 
 @final
@@ -111,8 +110,6 @@ def split(config: DataConfig) -> Splits:
     Raises:
         ConfigError: fewer prompts than are asked for.
     """
-    import numpy as np
-
     if isinstance(config.source, Nothing):
         return Splits((), (), None, ())
     if isinstance(config.source, ImagePairs):

@@ -12,6 +12,7 @@ from functools import cache, cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, final
 
+import numpy as np
 from pydantic import Field
 
 from groupwise.config import Config, ConfigError, read_rows
@@ -20,7 +21,6 @@ from groupwise.config.files import check_file
 from groupwise.domain.exported import filled_columns
 
 if TYPE_CHECKING:
-    import numpy as np
     from PIL.Image import Image
 
 
@@ -179,8 +179,6 @@ def _named(channels: int) -> str:
 
 def _pixels(path: Path, image: Image, channels: int, deep: bool, key: str, trained: bool) -> np.ndarray:
     """Converts an opened image to uint8 `[C, H, W]`, and refuses an image of another kind than the source's."""
-    import numpy as np
-
     if deep:
         raise ConfigError(
             f"{key}: {path} has more than 8 bits a channel ({image.mode}); store it with 8 bits, white at 255"
@@ -486,8 +484,6 @@ class Digits(Config):
         Args:
             key: the key of the configuration that holds this source, for errors.
         """
-        import numpy as np
-
         images, labels = handwritten()
         order = np.random.default_rng(0).permutation(len(labels))
         pictures = [
@@ -593,8 +589,6 @@ def _brightness(image: np.ndarray) -> np.ndarray:
 
 
 def _photograph(name: str) -> np.ndarray:
-    import numpy as np
-
     if name in ("flower", "china"):
         from sklearn.datasets import load_sample_image
 

@@ -6,17 +6,15 @@ from __future__ import annotations
 
 from functools import cache, lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal, final
+from typing import Annotated, Literal, final
 
+import numpy as np
 from pydantic import Field
 
 from groupwise.config import Config, ConfigError
 from groupwise.config.errors import Seed
 from groupwise.config.files import check_file
 from groupwise_images.image_source.base import Picture, Pictures
-
-if TYPE_CHECKING:
-    import numpy as np
 
 HEIGHT, WIDTH = 16, 64
 """Size of a picture, pixels."""
@@ -84,8 +82,6 @@ class Words(Config):
         Raises:
             ConfigError: a file of `fonts` that is missing, is not a font or lacks a letter.
         """
-        import numpy as np
-
         for font in self.fonts:
             _check_font(font, f"{key}.fonts: {font!r}")
         words = np.random.default_rng(self.seed).permutation(np.array(word_list())).tolist()
@@ -97,8 +93,6 @@ class Words(Config):
         )
 
     def _picture(self, word: str, copy: int) -> Picture:
-        import numpy as np
-
         random = np.random.default_rng([self.seed, copy, *word.encode()])
         fonts = self.fonts or FONTS
         ink = draw(word, fonts[int(random.integers(len(fonts)))])
@@ -134,7 +128,6 @@ def draw(word: str, font: str) -> np.ndarray:
         word: text to draw.
         font: one of `FONTS`, or a font file.
     """
-    import numpy as np
     from PIL import Image, ImageDraw
 
     face, (left, top, right, bottom) = _fitted(word, font)

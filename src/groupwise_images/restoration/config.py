@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, final
 
 from pydantic import Field, model_validator
 
-from groupwise.config import Config, ConfigError, InModule, Problem, user_callable, why_failed
+from groupwise.config import Config, ConfigError, InModule, Problem, user_callable
 from groupwise.config.errors import Count, PerStep, Positive, Seed, Width
 from groupwise.domain.exported import Card, Export
 from groupwise.domain.settings import DomainConfig
 from groupwise.reward import RewardConfig
 from groupwise.schedule import Schedule
-from groupwise_images.degradation import Degradation, GaussianNoise
+from groupwise_images.degradation import Degradation, GaussianNoise, call_own
 from groupwise_images.image_source import Folder, SourceConfig
 from groupwise_images.restoration.model import ModelConfig, Network
 from groupwise_images.restoration.policy import Gates, Pixels, PolicyConfig
@@ -54,12 +54,7 @@ class DifferentiableLoss(Config):
 
         key = "differentiable.path"
         place, loss = f"{key} = {str(self.path)!r}", user_callable(self.path, key)
-        try:
-            values = loss(images, **arguments_for(loss, columns), **self.arguments)
-        except ConfigError:
-            raise
-        except Exception as error:  # a user's function may fail in any way
-            raise ConfigError(Problem(place, f"the function failed: {why_failed(error)}")) from error
+        values = call_own(lambda: loss(images, **arguments_for(loss, columns), **self.arguments), place)
         if not isinstance(values, type(images)) or values.shape != images.shape[:1]:
             shape = list(values.shape) if isinstance(values, type(images)) else type(values).__name__
             raise ConfigError(Problem(place, f"it gave {shape}; give a tensor of {[len(images)]}, a number an image"))

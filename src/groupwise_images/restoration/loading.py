@@ -24,7 +24,6 @@ from groupwise_images.restoration.model import NETWORK, WEIGHTS, LoraConfig, Mod
 log = logging.getLogger("groupwise")
 
 _SUFFIXES = (".safetensors", ".pt", ".pth", ".ckpt", ".bin")
-_PART = re.compile(r"(?P<name>.+)-\d{5}-of-(?P<count>\d{5})")
 _TABLES = ("state_dict", "model_state_dict", "model", "params_ema", "params", "network", "net", "weights")
 """Names under which training scripts save weights, in the order of preference. Of BasicSR's two names, the averaged
 weights come first.
@@ -181,26 +180,11 @@ def _number(path: Path) -> tuple[list[int], bool]:
 
 
 def read_weights(path: Path) -> dict[str, Tensor]:
-    """Reads the tensors of a checkpoint by name, with those of its other parts (`model-00001-of-00002.safetensors`); a
-    `.pt` file is read without running any code of its own.
+    """Reads the tensors of a checkpoint by name; a `.pt` file is read without running any code of its own.
 
     Raises:
-        ConfigError: it cannot be read, holds something other than tensors, or lacks a part.
+        ConfigError: it cannot be read, or holds something other than tensors.
     """
-    if (part := _PART.fullmatch(path.stem)) is None:
-        return _read(path)
-    parts = [
-        path.with_stem(f"{part['name']}-{number:05d}-of-{part['count']}") for number in range(1, int(part["count"]) + 1)
-    ]
-    if missing := [part_file.name for part_file in parts if not part_file.is_file()]:
-        raise ConfigError(
-            f"model.checkpoint = {str(path)!r}: it lacks its other parts ({', '.join(missing[:5])}); put them into the"
-            " same folder"
-        )
-    return {name: value for part_file in parts for name, value in _read(part_file).items()}
-
-
-def _read(path: Path) -> dict[str, Tensor]:
     try:
         if path.suffix == ".safetensors":
             from safetensors.torch import load_file

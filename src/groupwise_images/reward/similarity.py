@@ -7,18 +7,15 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated, Any, Literal, final
+from typing import Annotated, Any, Literal, final
 
+import numpy as np
 from pydantic import Field
 
 from groupwise.config.errors import Width
 from groupwise.reward.base import Reward, RewardError, RewardFunction
 from groupwise.reward.completions import Text
 from groupwise.reward.image import as_array, one_by_one, through_jpeg
-
-if TYPE_CHECKING:
-    import numpy as np
-
 
 _FLOOR = 1e-10
 _WINDOW = 11
@@ -62,8 +59,6 @@ def psnr_map(image: np.ndarray, target: np.ndarray, window: int) -> np.ndarray:
         >>> decibels.round(4).tolist()
         [[20.0, 20.0, 40.0]]
     """
-    import numpy as np
-
     error = np.square(np.asarray(image, dtype=np.float64) - target).mean(0)
     height, width = error.shape
     rows, columns = np.arange(0, height, window), np.arange(0, width, window)
@@ -98,7 +93,6 @@ def ssim_map(image: np.ndarray, target: np.ndarray) -> np.ndarray:
 
 
 def _ssim(image: np.ndarray, target: np.ndarray) -> tuple[float, np.ndarray]:
-    import numpy as np
     import torch
     from torchmetrics.functional.image import structural_similarity_index_measure
 
@@ -277,6 +271,4 @@ class SquaredError(TargetReward):
         return float(self.pixels(image, target).mean())
 
     def pixels(self, image: np.ndarray, target: np.ndarray) -> np.ndarray:
-        import numpy as np
-
         return -self.scale * np.square(image - target).mean(0)

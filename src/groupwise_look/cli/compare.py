@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from groupwise.cli.arguments import ExperimentName, Model, Overrides, RunCode
+from groupwise.cli.arguments import ExperimentName, Model, Overrides, RunCode, load
+from groupwise.cli.output import console, counted, print_text, table
+from groupwise.config import ConfigError
 
 if TYPE_CHECKING:
     from groupwise.experiment import Experiment
@@ -44,16 +47,9 @@ Out = Annotated[
     ),
 ]
 Workers = Annotated[
-    int | None,
-    typer.Option(
-        min=1, max=1024, help="Runs at a time, one thread each.", show_default="1, or all that a Ray cluster takes"
-    ),
+    int,
+    typer.Option(min=1, max=1024, help="Runs at a time, one thread each."),
 ]
-On = Annotated[Literal["local", "ray"], typer.Option(help="Processes of this machine, or tasks of a Ray cluster.")]
-Address = Annotated[
-    str | None, typer.Option(help="Of a Ray cluster, with --on ray.", show_default="RAY_ADDRESS, or one started here")
-]
-GpusPerRun = Annotated[float, typer.Option(min=0, max=1024, help="GPUs that Ray keeps for each run, or a part of one.")]
 Controls = Annotated[bool, typer.Option(help="Train the experiment's controls in every run as well.")]
 
 
@@ -65,10 +61,7 @@ def compare(
     first_seed: FirstSeed = None,
     model: Model = None,
     out: Out = None,
-    workers: Workers = None,
-    on: On = "local",
-    address: Address = None,
-    gpus_per_run: GpusPerRun = 0.0,
+    workers: Workers = 1,
     controls: Controls = False,
     run_code: RunCode = False,
 ) -> None:
@@ -78,20 +71,16 @@ def compare(
     Called again it continues where it stopped. The first variant is what the others are compared with. A run that fails
     is reported; the others go on.
     """
-    from rich.text import Text
-
-    from groupwise.cli.arguments import load
-    from groupwise.cli.output import console
     from groupwise.experiment.schema import ComparisonConfig
     from groupwise.extras import require
     from groupwise_look.compare.comparison import compare as read_comparison
     from groupwise_look.compare.comparison import save
-    from groupwise_look.compare.grids import grid_lock, lay_out, variants
+    from groupwise_look.compare.grids import grid_lock, lay_out, run_grid, variants
     from groupwise_look.compare.page import write_page
 
     require("report", "groupwise compare")
     changes = list(overrides or ())
-    _refuse_without_effect(changes, on, address, gpus_per_run)
+    _refuse_seed(changes)
     loaded = load(experiment, changes, model=model, run_code=run_code)
     _refuse_objects(experiment, loaded)
     shipped = loaded.comparison or ComparisonConfig(vary=[])
@@ -106,28 +95,25 @@ def compare(
     folder = out or Path("runs") / f"compare-{name}"
     with grid_lock(folder):
         cells = lay_out(folder, name, configurations, all_seeds)
-        at_a_time = f", {workers or 1} at a time" if workers or on == "local" else ""
-        where = f"in {folder}{at_a_time}{' on Ray' if on == 'ray' else ''}"
-        for line in _announced(len(experiments), all_seeds, where):
-            console().print(Text(line))
-        failed = _run(cells, _outcomes(on, workers, address, gpus_per_run, cells))
+        for line in _announced(len(experiments), all_seeds, f"in {folder}, {workers} at a time"):
+            print_text(line)
+        failed = _run(cells, run_grid(cells, workers=workers))
     comparison = read_comparison(cells, shipped.show, failed, name)
     if comparison is not None:
         _show(comparison)
         for line in _beside_controls(cells):
-            console().print(Text(line))
+            print_text(line)
         command = _again(experiment, overrides, vary, all_seeds, folder)
         page = write_page(comparison, folder, command=command, num_cells=len(cells))
-        console().print(Text(f"Written to {save(comparison, folder)} and {page}"))
+        print_text(f"Written to {save(comparison, folder)} and {page}")
     if failed:
         logs = f"their logs lie in {folder}. The same command runs them again."
-        console().print(Text(f"{len(failed)} of {len(cells)} runs failed; {logs}"))
+        print_text(f"{len(failed)} of {len(cells)} runs failed; {logs}")
         raise typer.Exit(1)
 
 
 def _announced(num_variants: int, seeds: range, where: str) -> list[str]:
     """Reports what will run, and whether the table could call any difference real."""
-    from groupwise.cli.output import counted
     from groupwise_look.compare.statistics import fewest_seeds
 
     first = f" from {seeds.start}" if seeds.start else ""
@@ -141,15 +127,8 @@ def _announced(num_variants: int, seeds: range, where: str) -> list[str]:
     return lines
 
 
-def _refuse_without_effect(overrides: Sequence[str], on: str, address: str | None, gpus_per_run: float) -> None:
-    """Refuses options of a Ray cluster without one, and a seed, which every variant is given."""
-    from groupwise.config import ConfigError
-
-    if on == "local" and (address is not None or gpus_per_run):
-        raise ConfigError(
-            f"{'--address' if address is not None else '--gpus-per-run'} says how a Ray cluster is used; write --on ray"
-            " as well, or leave it out"
-        )
+def _refuse_seed(overrides: Sequence[str]) -> None:
+    """Refuses a seed, which every variant is given."""
     for item in overrides:
         if item.partition("=")[0].strip() == "seed":
             raise ConfigError(
@@ -159,8 +138,6 @@ def _refuse_without_effect(overrides: Sequence[str], on: str, address: str | Non
 
 
 def _refuse_objects(name: str, experiment: Experiment) -> None:
-    from groupwise.config import ConfigError
-
     if experiment.objects:
         named = ", ".join(map(str, experiment.objects.values()))[:300]
         raise ConfigError(
@@ -171,7 +148,6 @@ def _refuse_objects(name: str, experiment: Experiment) -> None:
 
 def _configurations(experiments: Mapping[Variant, Experiment], controls: bool) -> dict[Variant, dict[str, Any]]:
     """Returns the configuration that the runs of each variant have; refuses two that are the same."""
-    from groupwise.config import ConfigError
     from groupwise.experiment.loaded_run import check_start
 
     configurations: dict[Variant, dict[str, Any]] = {}
@@ -192,46 +168,24 @@ def _configurations(experiments: Mapping[Variant, Experiment], controls: bool) -
 
 def _run(cells: Sequence[Cell], outcomes: Iterator[Outcome]) -> dict[Path, str]:
     """Trains every cell, and prints a line for each that ends; returns the errors of those that failed, by folder."""
-    from rich.text import Text
-
-    from groupwise.cli.output import console
-
     failed = {}
     try:
         for number, outcome in enumerate(outcomes, start=1):
             cell = f"{outcome.cell.variant.name}, seed {outcome.cell.seed}"
-            console().print(Text(f"[{number}/{len(cells)}] {cell}: {_ended(outcome)}"))
+            print_text(f"[{number}/{len(cells)}] {cell}: {_ended(outcome)}")
             if outcome.error:
                 failed[outcome.cell.folder] = outcome.error
     except KeyboardInterrupt:
         finished = f"{sum(cell.finished for cell in cells)} of {len(cells)} runs are finished"
-        console().print(Text(f"Ended early, {finished}. The same command goes on where it stopped."))
+        print_text(f"Ended early, {finished}. The same command goes on where it stopped.")
         raise
     return failed
-
-
-def _outcomes(
-    on: str, workers: int | None, address: str | None, gpus: float, cells: Sequence[Cell]
-) -> Iterator[Outcome]:
-    from contextlib import closing
-
-    if on == "local":
-        from groupwise_look.compare.grids import run_grid
-
-        yield from run_grid(cells, workers=workers or 1)
-        return
-    from groupwise_look.compare.ray_grid import RayGrid
-
-    with closing(RayGrid(address, num_workers=workers or 1, gpus=gpus)) as grid:
-        yield from grid.run(cells, limit=workers)
 
 
 def _again(
     experiment: str, overrides: Sequence[str] | None, vary: Sequence[str] | None, seeds: range, folder: Path
 ) -> str:
     """Returns the command that makes this comparison, and continues it."""
-    import shlex
-
     items = ["groupwise", "compare", experiment, *(overrides or ())]
     for item in vary or ():
         items += ["--vary", item]
@@ -264,7 +218,6 @@ def _ended(outcome: Outcome) -> str:
 
 
 def _score(cell: Cell) -> str:
-    from groupwise.config import ConfigError
     from groupwise.experiment.held_out import read_summary
     from groupwise_look.compare.page import number
 
@@ -276,9 +229,6 @@ def _score(cell: Cell) -> str:
 
 
 def _show(comparison: Comparison) -> None:
-    from rich.text import Text
-
-    from groupwise.cli.output import console, table
     from groupwise_look.compare.page import number
 
     heads = ["before", "after", "95 % interval", "difference", "95 % interval ", "p, corrected"]
@@ -295,20 +245,18 @@ def _show(comparison: Comparison) -> None:
         title = "Beside it, before -> after, means over seeds"
         console().print(table(["variant", *names], rows, title=title, numbers=names))
     for row in comparison.rows:
-        console().print(Text(f"{row.variant}: {row.verdict}."))
+        print_text(f"{row.variant}: {row.verdict}.")
     for place, why in comparison.missing.items():
         reason, *output = why.splitlines()
-        console().print(Text(f"{place} is not in the table: {reason}{f' ({output[-1]})' if output else ''}"))
+        print_text(f"{place} is not in the table: {reason}{f' ({output[-1]})' if output else ''}")
     baseline = comparison.rows[0]
-    console().print(
-        Text(
-            f"\nDifferences are from {baseline.variant!r}, seed by seed and prompt by prompt. * told from none at 5 %"
-            " with all comparisons counted; an interval is that of its difference alone. Gains and seconds are of"
-            " training: sampling, rewards, scoring, updates."
-        )
+    print_text(
+        f"\nDifferences are from {baseline.variant!r}, seed by seed and prompt by prompt. * told from none at 5 %"
+        " with all comparisons counted; an interval is that of its difference alone. Gains and seconds are of"
+        " training: sampling, rewards, scoring, updates."
     )
     for what, names in comparison.shared:
-        console().print(Text(f"Runs of one seed share with {baseline.variant!r}: {what} ({names})."))
+        print_text(f"Runs of one seed share with {baseline.variant!r}: {what} ({names}).")
 
 
 def _cells(row: Row) -> list[str]:

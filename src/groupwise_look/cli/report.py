@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import json
+import textwrap
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+
+from groupwise.cli.output import console, counted, print_text
+from groupwise.config import ConfigError
 
 if TYPE_CHECKING:
     from groupwise.runs import Run
@@ -49,8 +55,6 @@ def report(
 
     Runs that differ by their seed alone are drawn as one variant, with their spread.
     """
-    from groupwise.config import ConfigError
-
     if serve:
         for option, is_set in (("--out", out is not None), ("--figures", figures), ("--table", table)):
             if is_set:
@@ -67,34 +71,28 @@ def report(
 
 def _write(runs: list[Path], out: Path, figures: bool, table: bool, groups: int) -> None:
     """Writes the page, with the figures and the table that are asked for in addition."""
-    from rich.text import Text
-
-    from groupwise.cli.output import console
     from groupwise_look.foreign import read_runs
     from groupwise_look.report import group_runs, write_figures, write_page, write_tables
 
-    out_console = console()
     read = read_runs(runs)
     for run in read:
         for remark in run.remarks:
-            out_console.print(Text(f"{run.path}: {remark}"))
+            print_text(f"{run.path}: {remark}")
     page = write_page(read, out, most_groups=groups)
-    out_console.print(
-        Text(
-            f"{len(read)} run{'s' if len(read) > 1 else ''}: {page} ({page.stat().st_size / 1e6:.1f} MB);"
-            " open it in a browser"
-        )
+    print_text(
+        f"{len(read)} run{'s' if len(read) > 1 else ''}: {page} ({page.stat().st_size / 1e6:.1f} MB);"
+        " open it in a browser"
     )
     variants = group_runs(read)
     if figures:
         written, left_out = write_figures(variants, out.parent / "figures")
         lines = [f"figure: {path}" for path in written if path.suffix == ".pdf"]
         for line in [*lines, *(f"no figure {reason}" for reason in left_out)]:
-            out_console.print(Text(line))
+            print_text(line)
     if table:
         markdown, latex = write_tables(variants, out.parent, _judged(variants))
-        out_console.print(Text(markdown.read_text(encoding="utf-8")))
-        out_console.print(Text(f"table: {markdown} and {latex}"))
+        console().print(markdown.read_text(encoding="utf-8"), markup=False, emoji=False)
+        print_text(f"table: {markdown} and {latex}")
 
 
 def _judged(variants: list[Variant]) -> dict[str, Judged]:
@@ -119,16 +117,11 @@ def _judged(variants: list[Variant]) -> dict[str, Judged]:
 
 def _serve(runs: list[Path], port: int, groups: int) -> None:
     """Serves the page until the process is interrupted."""
-    from contextlib import suppress
-
-    from rich.text import Text
-
-    from groupwise.cli.output import console
     from groupwise_look.report.serve import HOST, LivePage, serve
 
     with serve(LivePage(runs, most_groups=groups), port) as server:
         address = f"http://{HOST}:{server.server_port}/"
-        console().print(Text(f"{address} follows the runs; open it in a browser on this machine, Ctrl-C ends it"))
+        print_text(f"{address} follows the runs; open it in a browser on this machine, Ctrl-C ends it")
         with suppress(KeyboardInterrupt):
             server.serve_forever()
 
@@ -158,9 +151,6 @@ def doctor(
     Ends with 0 where nothing is wrong, 3 where a fault or a warning holds at the end of a stage, 2 where there is no
     run to read.
     """
-    import json
-
-    from groupwise.cli.output import console
     from groupwise_look.diagnosis import diagnose
     from groupwise_look.foreign import read_runs
 
@@ -206,13 +196,11 @@ def _not_judged(run: Run) -> list[str]:
 
 
 def _print(run: Run, findings: list[Finding]) -> None:
-    from rich.text import Text
-
-    from groupwise.cli.output import console, counted
     from groupwise_look.diagnosis import WINDOW, headline
 
-    out = console()
-    out.print(Text(f"{run.path}: {run.name}, {run.num_steps} steps, {run.state}", style="bold"))
+    console().print(
+        f"{run.path}: {run.name}, {run.num_steps} steps, {run.state}", style="bold", markup=False, emoji=False
+    )
     for remark in run.remarks:
         _indented(2, f"missing: {remark}")
     if run.num_steps < WINDOW:
@@ -253,14 +241,8 @@ def _evidence(series: Series) -> str:
 
 def _indented(width: int, text: str, style: str = "") -> None:
     """Writes a paragraph, broken at the terminal's width with its indentation kept."""
-    import textwrap
-
-    from rich.text import Text
-
-    from groupwise.cli.output import console
-
     indent = " " * width
     for line in textwrap.wrap(
         text, max(console().width, 40), initial_indent=indent, subsequent_indent=indent, break_on_hyphens=False
     ):
-        console().print(Text(line, style=style))
+        console().print(line, style=style, markup=False, emoji=False)

@@ -304,7 +304,7 @@ def grid_lock(out: Path) -> Iterator[None]:
     if num_processes() > 1:
         raise ConfigError(
             f"WORLD_SIZE = {num_processes()}: a comparison starts processes of its own, one a run; start `groupwise"
-            " compare` without torchrun, and spread its runs by --workers, or by --on ray"
+            " compare` without torchrun, and spread its runs by --workers"
         )
     _refuse_other(out)
     try:
@@ -323,18 +323,6 @@ def grid_lock(out: Path) -> Iterator[None]:
         yield
 
 
-def split_finished(cells: Sequence[Cell]) -> tuple[list[Outcome], list[Cell]]:
-    """Splits the cells of a grid into outcomes of finished cells and the cells that are still to run.
-
-    Example:
-        >>> split_finished([])
-        ([], [])
-    """
-    ended = {cell.folder: cell.finished for cell in cells}
-    finished = [Outcome(cell, skipped=True) for cell in cells if ended[cell.folder]]
-    return finished, [cell for cell in cells if not ended[cell.folder]]
-
-
 def run_grid(
     cells: Sequence[Cell], *, workers: int, command: Callable[[Cell], Command] = Cell.command
 ) -> Iterator[Outcome]:
@@ -351,12 +339,12 @@ def run_grid(
         >>> list(run_grid([], workers=1))
         []
     """
-    finished, waiting = split_finished(cells)
-    yield from finished
+    ended = {cell.folder: cell.finished for cell in cells}
+    yield from (Outcome(cell, skipped=True) for cell in cells if ended[cell.folder])
     pool = ThreadPoolExecutor(max_workers=workers)
     running = _Processes()
     try:
-        futures = [pool.submit(_run, cell, command, running) for cell in waiting]
+        futures = [pool.submit(_run, cell, command, running) for cell in cells if not ended[cell.folder]]
         for future in as_completed(futures):
             yield future.result()
     finally:
@@ -403,18 +391,6 @@ def _is_free(folder: Path) -> bool:
             return False
         time.sleep(0.2)
     return True
-
-
-def run_cell(cell: Cell, command: Callable[[Cell], Command] = Cell.command) -> Outcome:
-    """Runs one cell in a process of its own, and waits for it.
-
-    Args:
-        command: returns the command that runs a cell.
-
-    Returns:
-        the outcome; a failure is returned and not raised, so that no cell ends the others.
-    """
-    return _run(cell, command, _Processes())
 
 
 def _run(cell: Cell, command: Callable[[Cell], Command], running: _Processes) -> Outcome:

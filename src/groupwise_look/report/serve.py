@@ -102,17 +102,6 @@ class _Handler(BaseHTTPRequestHandler):
     server: _Server
 
     def do_GET(self) -> None:
-        self._answer()
-
-    def do_HEAD(self) -> None:
-        self._answer()
-
-    def do_POST(self) -> None:
-        self._send(HTTPStatus.METHOD_NOT_ALLOWED, b"only GET and HEAD are answered\n")
-
-    do_PUT = do_PATCH = do_DELETE = do_OPTIONS = do_POST
-
-    def _answer(self) -> None:
         if self.headers.get("Host", "").lower() not in self.server.names:
             self._send(HTTPStatus.MISDIRECTED_REQUEST, b"this server answers under its own address alone\n")
             return
@@ -127,12 +116,13 @@ class _Handler(BaseHTTPRequestHandler):
             return
         self._send(HTTPStatus.OK, content, "text/html" if path == "/" else "text/plain")
 
+    do_HEAD = do_GET
+
     def _send(self, status: HTTPStatus, content: bytes, kind: str = "text/plain") -> None:
         self.send_response(status)
         headers = {
             "Content-Type": f"{kind}; charset=utf-8",
             "Content-Length": str(len(content)),
-            "Allow": "GET, HEAD",
             "Cache-Control": "no-store",
             "X-Content-Type-Options": "nosniff",
             "X-Frame-Options": "DENY",

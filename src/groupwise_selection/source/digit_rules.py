@@ -5,16 +5,14 @@ the rule. Nothing is downloaded.
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import TYPE_CHECKING, Annotated, Any, Literal, final
+from typing import Annotated, Any, Literal, final
 
+import numpy as np
 from pydantic import Field, model_validator
 
 from groupwise.config import Config
 from groupwise.config.errors import PerStep, Seed
 from groupwise_selection.example import Example, Query, Questions
-
-if TYPE_CHECKING:
-    import numpy as np
 
 Share = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
@@ -88,8 +86,6 @@ class DigitRules(Config):
 
     def read(self) -> Questions:
         """Generates all questions, split; the same on every call."""
-        import numpy as np
-
         random = np.random.default_rng(self.seed)
         train_end, validation_end = self.num_rules * 8 // 13, self.num_rules * 9 // 13
         bounds = {
@@ -108,8 +104,6 @@ class DigitRules(Config):
 
     def _solve(self, rule: _Rule, random: np.random.Generator) -> None:
         """Fills a rule's bank: training images with the answers of most annotators."""
-        import numpy as np
-
         images, components = digit_images("train", self.dimensions)
         chosen = random.choice(len(images), self.bank_size, replace=False)
         votes = self._votes(components[chosen] @ rule.direction, random)
@@ -120,8 +114,6 @@ class DigitRules(Config):
             rule.bank.append(Example(f"{rule.name}-{image}", rule.question, answer, embedding, images[image], clusters))
 
     def _queries(self, split: str, number: int, rules: list[_Rule], random: np.random.Generator) -> list[Query]:
-        import numpy as np
-
         images, components = digit_images(split, self.dimensions)
         rule_numbers, image_numbers = (
             random.integers(len(rules), size=number),
@@ -174,14 +166,10 @@ class DigitRules(Config):
 
     def _votes(self, heights: np.ndarray, random: np.random.Generator) -> np.ndarray:
         """Draws how many of the ten annotators say yes, for images at these heights `w z` above the rule's plane."""
-        import numpy as np
-
         wrong = 0.5 * self.doubt * np.exp(-np.abs(heights) / self.margin)
         return random.binomial(_NUM_ANNOTATORS, np.where(heights > 0, 1 - wrong, wrong))
 
     def _embeddings(self, components: np.ndarray, codes: np.ndarray, random: np.random.Generator) -> np.ndarray:
-        import numpy as np
-
         size = len(components)
         noisy_codes = codes + self.question_noise * _unit(random.standard_normal((size, _CODE_SIZE)))
         weights = np.array([self.image_weight, self.question_weight, self.nuisance_weight])
@@ -243,7 +231,6 @@ def digit_images(split: str, dimensions: int = DIMENSIONS) -> tuple[np.ndarray, 
         >>> images.shape, components.shape, round(float(components.std()), 2)
         ((1000, 8, 8), (1000, 4), 1.0)
     """
-    import numpy as np
     from sklearn.datasets import load_digits
 
     dataset: Any = load_digits()
@@ -266,6 +253,4 @@ def digit_images(split: str, dimensions: int = DIMENSIONS) -> tuple[np.ndarray, 
 
 
 def _unit(vectors: np.ndarray) -> np.ndarray:
-    import numpy as np
-
     return vectors / np.linalg.norm(vectors, axis=-1, keepdims=True)

@@ -6,17 +6,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal, TypeVar, final
+from typing import Annotated, Literal, TypeVar, final
 
+import numpy as np
 from pydantic import ConfigDict, Field, model_validator
 
 from groupwise.config import Config, ConfigError, read_rows, validate
 from groupwise.config.errors import Count, Positive, Seed
 from groupwise_selection.embedder import HashedWords
 from groupwise_selection.example import Example, Query, Questions, distinct
-
-if TYPE_CHECKING:
-    import numpy as np
 
 
 class Line(Config):
@@ -92,8 +90,6 @@ def embeddings_of(lines: Mapping[str, Line], alternative: str = "name a file in 
     Raises:
         ConfigError: a line has no embedding, or one of another size; the message names the line.
     """
-    import numpy as np
-
     vectors: list[list[float]] = []
     for place, line in lines.items():
         if not line.embedding:
@@ -185,8 +181,6 @@ class Files(Config):
             return queries, examples
         if self.embeddings is None:
             return embeddings_of(query_lines), embeddings_of(example_lines)
-        import numpy as np
-
         path = Path(self.embeddings)
         where = f"source.embeddings = {self.embeddings!r}"
         try:
@@ -216,8 +210,6 @@ class Files(Config):
         self, place: str, query: Query, examples: Sequence[Example], vectors: np.ndarray
     ) -> tuple[Example, ...]:
         """Returns the pool of a query that names none: the examples nearest to it."""
-        import numpy as np
-
         if self.pool_size is None:
             raise ConfigError(
                 f"{place}: query {query.id!r} has no field pool; give it one, or write source.pool_size = 32 to take"
@@ -247,8 +239,6 @@ class Files(Config):
                 f"source.queries = {self.queries!r}: {len(queries)} queries, and {apart} are to be kept apart"
                 " (num_held_out, num_validation); give more, or keep fewer"
             )
-        import numpy as np
-
         order = np.random.default_rng(self.seed).permutation(len(queries)).tolist()
         held_out, validation = order[: self.num_held_out], order[self.num_held_out : apart]
         return Questions(

@@ -6,18 +6,15 @@ from __future__ import annotations
 
 from dataclasses import replace
 from itertools import islice
-from typing import TYPE_CHECKING, Annotated, Literal, final
+from typing import Annotated, Literal, final
 
+import numpy as np
 from pydantic import Field, model_validator
 
 from groupwise.config import Config
 from groupwise.config.errors import Count, PerStep, Seed
 from groupwise_selection.embedder import HashedWords
 from groupwise_selection.example import Example, Query, Questions, distinct
-
-if TYPE_CHECKING:
-    import numpy as np
-
 
 PRODUCTS = ("atlas", "beacon", "comet", "delta", "ember", "falcon", "gamma", "helix", "iris", "jade", "kite", "lotus")
 REGIONS = ("north", "south", "east", "west", "inland", "coast")
@@ -80,8 +77,6 @@ class Tickets(Config):
 
     def read(self) -> Questions:
         """Generates all tickets, split; the same on every call."""
-        import numpy as np
-
         random = np.random.default_rng(self.seed)
         sizes = {"train": self.num_train, "validation": self.num_validation, "held_out": self.num_held_out}
         splits = {split: self._split(split, size, random) for split, size in sizes.items()}

@@ -4,26 +4,21 @@ questions.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Sequence
-from pathlib import Path
-from typing import Any, final
+from typing import final
 
 import numpy as np
 import torch
-from rich.console import Console
-from rich.progress import track
+from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from torch.nn import functional
 
 from groupwise.learner.copy import hash_weights
-from groupwise.processes import is_first_process
 from groupwise.streams import Streams
 from groupwise_selection.example import Example, Query
 from groupwise_selection.source.digit_rules import NO, YES, digit_images
 from groupwise_selection.task_model.config import DigitRules
-
-log = logging.getLogger("groupwise")
+from groupwise_selection.task_model.trained import Write, fit, kept
 
 VERSION = 1
 """The version of the trained model. Raise it with every code change that changes the trained weights: a stored model of
@@ -162,28 +157,19 @@ class DigitRulesModel:
 
 def open_model(config: DigitRules, device: str = "cpu") -> DigitRulesModel:
     """Opens the trained model on a device, from the cache where it was trained before."""
-    from groupwise.checkpoint import Cache, StorageError, content_key
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(Streams(config.seed).seed("task_model"))
+        learner = RuleLearner(config)
 
-    key = content_key(
-        {
-            "config": config.model_dump(mode="json", exclude={"cache"}),
-            "version": VERSION,
-            "torch": torch.__version__,
-        }
-    )
-    learner = _fresh(config)
-    folder = Cache().get("task_model", key) if config.cache else None
-    if folder is not None:
-        from safetensors.torch import load_file
+    def trained() -> Write:
+        train(learner, config)
+        return lambda folder: save_file(learner.state_dict(), folder / "model.safetensors")
 
-        learner.load_state_dict(load_file(folder / "model.safetensors"))
-        return DigitRulesModel(learner.to(device))
-    train(learner, config)
     if config.cache:
-        try:
-            Cache().put("task_model", key, lambda folder: _write(learner, folder))
-        except (StorageError, OSError) as error:
-            log.warning("the task model could not be kept for later runs: %s", error)
+        folder = kept(config.model_dump(mode="json", exclude={"cache"}), VERSION, trained)
+        learner.load_state_dict(load_file(folder / "model.safetensors"))
+    else:
+        trained()
     return DigitRulesModel(learner.to(device))
 
 
@@ -197,23 +183,12 @@ def train(learner: RuleLearner, config: DigitRules) -> None:
     """
     random = Streams(config.seed).numpy("task_model")
     components = digit_images("train", config.dimensions)[1]
-    optimiser = torch.optim.AdamW(learner.parameters(), lr=config.learning_rate, weight_decay=0.01)
-    learner.train()
-    console = Console(stderr=True, quiet=not is_first_process())
-    for step in track(range(config.num_steps), "training the task model, once", console=console, transient=True):
-        rate = (
-            config.learning_rate
-            * min(1.0, (step + 1) / 50)
-            * (0.02 + 0.98 * 0.5 * (1 + np.cos(np.pi * step / config.num_steps)))
-        )
-        for group in optimiser.param_groups:
-            group["lr"] = rate
+
+    def loss(step: int) -> Tensor:
         images, labels, target = episodes(components, config.batch_size, step % (_TRAINED_DEMOS + 1), random)
-        loss = functional.cross_entropy(learner(images, labels), target)
-        optimiser.zero_grad()
-        loss.backward()
-        nn.utils.clip_grad_norm_(learner.parameters(), 1.0)
-        optimiser.step()
+        return functional.cross_entropy(learner(images, labels), target)
+
+    fit(learner, loss, num_steps=config.num_steps, learning_rate=config.learning_rate, least=0.02)
 
 
 def episodes(
@@ -245,18 +220,3 @@ def _nearest(candidates: np.ndarray, query_images: np.ndarray, number: int, rand
     likeness = (candidates * query_images).sum(2) / np.linalg.norm(candidates, axis=2)
     order = random.permuted(np.argsort(-likeness, axis=1)[:, :number], axis=1)
     return np.take_along_axis(candidates, order[:, :, None], axis=1)
-
-
-def _fresh(config: DigitRules) -> RuleLearner:
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(Streams(config.seed).seed("task_model"))
-        return RuleLearner(config)
-
-
-def _write(learner: RuleLearner, folder: Path) -> None:
-    from safetensors.torch import save_file
-
-    weights: dict[str, Any] = {
-        name: value.detach().contiguous().clone() for name, value in learner.state_dict().items()
-    }
-    save_file(weights, folder / "model.safetensors")

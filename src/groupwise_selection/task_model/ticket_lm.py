@@ -6,10 +6,6 @@ word: with two layers of attention the same is learnt, but many times slower.
 
 from __future__ import annotations
 
-import logging
-import math
-import tempfile
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -24,13 +20,11 @@ from transformers.utils import logging as transformers_logging
 
 from groupwise.causal_lm.loading import save
 from groupwise.causal_lm.small import character_tokenizer
-from groupwise.checkpoint import Cache, StorageError, content_key
 from groupwise.streams import Streams
 from groupwise_selection.source.tickets import DESKS, WORDS
 from groupwise_selection.task_model.base import TaskModel
 from groupwise_selection.task_model.config import CausalLM, TicketLM
-
-log = logging.getLogger("groupwise")
+from groupwise_selection.task_model.trained import Write, fit, kept
 
 VERSION = 1
 """The version of the trained model. Raise it with every code change that changes the trained weights: a stored model of
@@ -66,19 +60,13 @@ def trained_folder(config: TicketLM) -> Path:
     """Returns the folder of the trained model as `save_pretrained` writes it, from the cache where it was trained
     before.
     """
-    key = content_key({"config": config.model_dump(mode="json"), "version": VERSION, "torch": torch.__version__})
-    cached_folder = Cache().get("task_model", key)
-    if cached_folder is not None:
-        return cached_folder
-    words = tokenizer()
-    model = train(config, words)
-    try:
-        return Cache().put("task_model", key, lambda folder: save(model, words, folder))
-    except (StorageError, OSError) as error:
-        log.warning("the task model could not be kept for later runs: %s", error)
-        folder = Path(tempfile.mkdtemp(prefix="groupwise-"))
-        save(model, words, folder)
-        return folder
+
+    def trained() -> Write:
+        words = tokenizer()
+        model = train(config, words)
+        return lambda folder: save(model, words, folder)
+
+    return kept(config.model_dump(mode="json"), VERSION, trained)
 
 
 def tokenizer() -> Any:
@@ -114,26 +102,21 @@ def train(config: TicketLM, words: Any) -> Any:
         torch.manual_seed(streams.seed("ticket_lm"))
         model: Any = Lfm2ForCausalLM(shape)
     random = streams.numpy("ticket_lm")
-    optimiser = torch.optim.AdamW(model.parameters(), lr=config.learning_rate, betas=(0.9, 0.98), weight_decay=0.01)
-    start, smooth = time.perf_counter(), math.log(len(DESKS))
-    for step in range(config.num_steps):
-        rate = (
-            config.learning_rate
-            * min(1.0, (step + 1) / 50)
-            * (0.05 + 0.95 * 0.5 * (1 + math.cos(math.pi * step / config.num_steps)))
-        )
-        for group in optimiser.param_groups:
-            group["lr"] = rate
+
+    def loss(step: int) -> Tensor:
         ids, places = texts(words, config.batch_size, random)
         hidden = model.model(input_ids=ids[:, :-1], use_cache=False).last_hidden_state[:, places - 1]
-        loss = functional.cross_entropy(model.lm_head(hidden).flatten(0, 1), ids[:, places].flatten())
-        optimiser.zero_grad()
-        loss.backward()
-        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        optimiser.step()
-        smooth = 0.98 * smooth + 0.02 * float(loss.detach())
-    log.info("task model trained: %d steps, %.0f s, loss %.3f", config.num_steps, time.perf_counter() - start, smooth)
-    return model.eval()
+        return functional.cross_entropy(model.lm_head(hidden).flatten(0, 1), ids[:, places].flatten())
+
+    fit(
+        model,
+        loss,
+        num_steps=config.num_steps,
+        learning_rate=config.learning_rate,
+        least=0.05,
+        betas=(0.9, 0.98),
+    )
+    return model
 
 
 def texts(words: Any, size: int, random: np.random.Generator) -> tuple[Tensor, Tensor]:

@@ -62,16 +62,6 @@ def test_photons_are_counted() -> None:
     assert dark.var() == pytest.approx(0.2 / 100, rel=0.05)
 
 
-def test_a_lower_quality_loses_more() -> None:
-    smooth = (
-        np.tile(np.linspace(0, 1, 32, dtype="float32"), (3, 32, 1)) * np.linspace(1, 0, 32, dtype="float32")[:, None]
-    )
-    worse, better = (
-        np.abs(Jpeg(quality=quality)(smooth, np.random.default_rng(0)) - smooth).mean() for quality in (5, 90)
-    )
-    assert worse > 2 * better
-
-
 def test_streaks_only_add_light_and_lean_one_way() -> None:
     wet = Rain(density=0.02, length=12, angle=0.0, strength=0.5)(
         np.full((1, 40, 40), 0.25, "float32"), np.random.default_rng(3)

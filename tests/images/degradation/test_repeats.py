@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random as python_random
 from typing import Any
 
 import numpy as np
@@ -26,10 +25,6 @@ def by_numpy(image: np.ndarray, random: np.random.Generator) -> np.ndarray:
     return image + np.random.normal(0, 0.1, image.shape)
 
 
-def by_python(image: np.ndarray, random: np.random.Generator) -> np.ndarray:
-    return image * python_random.random()
-
-
 def by_torch(image: np.ndarray, random: np.random.Generator) -> np.ndarray:
     return image + 0.1 * torch.randn(image.shape).numpy()
 
@@ -43,12 +38,6 @@ def counting(image: np.ndarray, random: np.random.Generator) -> np.ndarray:
     return image / (1 + len(KEPT) % 2)
 
 
-def first_draw_kept(image: np.ndarray, random: np.random.Generator) -> np.ndarray:
-    if not KEPT:
-        KEPT.append(random.normal(0, 0.1, image.shape))
-    return image + KEPT[0]
-
-
 def seeded(image: np.ndarray, random: np.random.Generator) -> np.ndarray:
     """Seeds global generators from the one that it is handed."""
     seed = int(random.integers(2**31))
@@ -56,7 +45,7 @@ def seeded(image: np.ndarray, random: np.random.Generator) -> np.ndarray:
     return image + np.random.normal(0, 0.1, image.shape)
 
 
-@pytest.mark.parametrize("name", ["by_numpy", "by_python", "by_torch", "own_generator", "counting", "first_draw_kept"])
+@pytest.mark.parametrize("name", ["by_numpy", "by_torch", "own_generator", "counting"])
 def test_what_does_not_repeat_is_refused(name: str) -> None:
     before, function = capture(), CallableDegradation(path=f"{HERE}:{name}")
     for degradation in (function, Mixed(parts=(Blur(), function))):

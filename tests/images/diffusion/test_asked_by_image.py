@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -15,13 +14,11 @@ from PIL import Image
 from tests.images.diffusion.models.tiny import ASKED_BY_IMAGE, saved
 from torch import Tensor
 
-from groupwise.cli.trained import to_sample, trained
+from groupwise.cli.trained import trained
 from groupwise.config import ConfigError, merge, validate
-from groupwise.domain.protocol import Prompt
 from groupwise.experiment import Experiment
 from groupwise.experiment.runner import open_domain, run
 from groupwise.streams import Streams
-from groupwise.testing import check_domain
 from groupwise_images.diffusion.config import DiffusionConfig
 from groupwise_images.diffusion.domain import DiffusionDomain
 from groupwise_images.diffusion.image_prompts import EncodedPrompts
@@ -146,14 +143,6 @@ def as_prompt_image(photo: Image.Image) -> PromptImage:
     return PromptImage(np.asarray(photo).transpose(2, 0, 1).astype("float32") / 255)
 
 
-@pytest.mark.slow
-def test_every_law_of_a_domain_holds(model: Path, pairs: Path) -> None:
-    def reopen(folder: Path) -> DiffusionDomain:
-        return opened(folder, pairs)
-
-    check_domain(opened(model, pairs), tolerance=1e-3, reopen=reopen)
-
-
 def test_one_instruction_for_all_and_pictures_without_targets(model: Path, tmp_path: Path) -> None:
     pairs = written(tmp_path, targets=False, words=False)
     domain = opened(model, pairs, data={"source": {"instruction": "sharpen"}})
@@ -166,26 +155,6 @@ def test_one_instruction_for_all_and_pictures_without_targets(model: Path, tmp_p
     assert picture.shape == (2 * (12 * 16 + 16) - 2, 52 + 2 * (12 * 8 + 2), 3)
     photo = torch.from_numpy(np.array(Image.open(tmp_path / "photos" / Path(domain._splits.evaluated[0].key).name)))
     assert torch.equal(picture[: 12 * 16 : 12, 52 : 52 + 12 * 8 : 12], photo)
-    domain.close()
-
-
-@pytest.mark.slow
-def test_a_typed_file_is_asked_for_with_words_behind_it(model: Path, pairs: Path, tmp_path: Path) -> None:
-    run(experiment(table(model, pairs), train={"num_steps": 1}), tmp_path / "run")
-    file = tmp_path / "mine.png"
-    shutil.copy(pairs.parent / "photos/0.png", file)
-    domain = to_sample(tmp_path / "run", None, "final", data=False)
-
-    def asked(text: str) -> Prompt:
-        return domain.sample(
-            [domain.asked(text)], 1, streams=Streams(0), step=0, settings={}, requires=frozenset({"log_prob"})
-        ).prompts[0]
-
-    assert asked(f"{file}: make it red").columns["instruction"] == "make it red"
-    with pytest.raises(ConfigError, match=r"column 'instruction' holds none; .*type it behind a file"):
-        asked(str(file))
-    with pytest.raises(ConfigError, match="is neither an image of"):
-        asked("nowhere.png: make it red")
     domain.close()
 
 

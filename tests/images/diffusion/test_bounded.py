@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from tests.images.diffusion.small import EVERYTHING, config, gradient, nudge, sampled
+from tests.images.diffusion.small import EVERYTHING, gradient, nudge, sampled
 from tests.images.diffusion.small import measured_domain as domain
 
 from groupwise.config import ConfigError
@@ -42,14 +42,6 @@ def test_no_pass_of_an_evaluation_or_of_sampling_is_larger_than_the_bound() -> N
     with torch.no_grad():
         sampled(diffusion, 5, 20)
     assert max(rows) == MOST_ROWS < 100
-
-
-def test_guidance_counts_as_the_rows_of_the_model_that_it_is() -> None:
-    diffusion = domain({**MANY, "guidance": 3.0})
-    rows = rows_of_passes(diffusion)
-    diffusion.evaluate(streams=Streams(0))
-    assert max(rows) == MOST_ROWS, "32 images, twice"
-    assert diffusion.pass_sizes.rows(SAMPLING) == MOST_ROWS // 2
 
 
 def test_what_is_evaluated_and_sampled_does_not_depend_on_the_sizes(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -96,30 +88,6 @@ def test_an_update_is_cut_by_what_fits_and_its_gradient_is_the_whole_one(monkeyp
         torch.testing.assert_close(second, first, rtol=1e-9, atol=1e-9)
 
 
-def test_a_graph_that_does_not_fit_is_not_stored(monkeypatch: pytest.MonkeyPatch) -> None:
-    diffusion = domain()
-    sampled(diffusion)
-    assert diffusion._sampler_graph is not None
-    monkeypatch.setattr(pass_sizes, "CPU_BYTES", 1)
-    small = domain()
-    sampled(small)
-    assert small._sampler_graph is None
-
-
-def test_supervised_members_are_cut_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    losses = []
-    for rows in (1000, 3):
-        diffusion = domain()
-        diffusion.pass_sizes.restore({UPDATE: rows, SAMPLING: rows})
-        shown = diffusion.demonstrations(8, streams=Streams(0), step=0)
-        assert shown is not None
-        passes = rows_of_passes(diffusion)
-        scored = diffusion.score(shown, torch.arange(8), frozenset({"log_prob"}))
-        losses.append(scored.auxiliary["supervised"].detach())
-        assert max(passes) == min(rows, 8)
-    torch.testing.assert_close(losses[1], losses[0], rtol=1e-11, atol=1e-12)
-
-
 def test_an_evaluation_lets_images_go_once_they_are_judged(monkeypatch: pytest.MonkeyPatch) -> None:
     settings = {"evaluation": {"num_prompts": 10, "num_images": 2, "num_rows": 3, "num_records": 3}}
     expected = domain(settings).evaluate(streams=Streams(0))
@@ -133,14 +101,6 @@ def test_an_evaluation_lets_images_go_once_they_are_judged(monkeypatch: pytest.M
     assert [record["key"] for record in evaluation.records] == [record["key"] for record in expected.records]
     assert ["image" in record for record in evaluation.records] == [True] * 3 + [False] * 17
     assert evaluation.pictures["images"].shape == expected.pictures["images"].shape
-
-
-def test_a_stage_with_other_settings_has_the_sizes_unless_its_passes_differ() -> None:
-    diffusion = domain()
-    diffusion.fit_passes()
-    assert diffusion.adapted(config({"num_steps": 5})).pass_sizes is diffusion.pass_sizes
-    assert diffusion.adapted(config({"guidance": 2.0})).pass_sizes is not diffusion.pass_sizes
-    assert diffusion.adapted(config({"transitions_at_once": 2})).pass_sizes.rows(UPDATE) == 2
 
 
 def failing(diffusion: Any, most: int) -> None:

@@ -104,9 +104,8 @@ def through(given: DiffusionDomain, samples: Samples) -> Tensor:
     return gradient(given)
 
 
-@pytest.mark.parametrize("at_once", [1, 4, 100])
-def test_slices_have_the_gradient_of_the_whole(at_once: int) -> None:
-    whole, cut = domain(), domain({"transitions_at_once": at_once})
+def test_slices_have_the_gradient_of_the_whole() -> None:
+    whole, cut = domain(), domain({"transitions_at_once": 4})
     for given in (whole, cut):
         samples = given.with_reference(noised(given, MIRRORED))
         nudge(given)
@@ -132,16 +131,6 @@ def test_recorded_fields_are_those_of_the_policy_that_sampled() -> None:
     for name, value in samples.recorded.tensors().items():
         assert torch.allclose(value, getattr(again, name), rtol=0, atol=1e-10), name
     assert torch.equal(samples.old_log_prob, samples.recorded.log_prob)
-
-
-def test_a_member_depends_on_its_own_key_alone() -> None:
-    small = domain()
-    together = noised(small)
-    alone = small.sample(small.prompts([1]), 3, streams=Streams(0), step=0, settings={}, requires=frozenset())
-    alone = small.noised(alone, PLAIN, streams=Streams(0), step=0)
-    for name in ("copy_noise", "copy_time"):
-        assert torch.equal(alone.payload[name], together.payload[name][3:])
-    assert not torch.equal(noised(small, step=1).payload["copy_noise"], together.payload["copy_noise"])
 
 
 def test_one_start_for_a_group_is_refused_without_noise() -> None:

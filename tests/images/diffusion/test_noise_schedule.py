@@ -79,13 +79,20 @@ def test_pndm_gives_the_level_at_which_each_of_its_steps_begins(skip_prk_steps: 
 LEFT_OVER = {"set_alpha_to_one": False, "clip_sample": True, "skip_prk_steps": True, "use_flow_sigmas": True}
 
 
+# Every family, every kind of levels, and those of second order with both of their own.
 @pytest.mark.parametrize(
-    "levels", [{}, {"use_karras_sigmas": True}, {"use_exponential_sigmas": True}, {"final_sigmas_type": "sigma_min"}]
-)
-@pytest.mark.parametrize(
-    "family",
-    [EulerDiscreteScheduler, EulerAncestralDiscreteScheduler, LMSDiscreteScheduler, HeunDiscreteScheduler]
-    + [KDPM2DiscreteScheduler, DPMSolverMultistepScheduler, DPMSolverSinglestepScheduler, UniPCMultistepScheduler],
+    ("family", "levels"),
+    [
+        (EulerDiscreteScheduler, {"final_sigmas_type": "sigma_min"}),
+        (EulerAncestralDiscreteScheduler, {}),
+        (LMSDiscreteScheduler, {"use_karras_sigmas": True}),
+        (HeunDiscreteScheduler, {"use_exponential_sigmas": True}),
+        (KDPM2DiscreteScheduler, {}),
+        (KDPM2DiscreteScheduler, {"use_karras_sigmas": True}),
+        (DPMSolverMultistepScheduler, {"use_exponential_sigmas": True}),
+        (DPMSolverSinglestepScheduler, {"final_sigmas_type": "sigma_min"}),
+        (UniPCMultistepScheduler, {"final_sigmas_type": "sigma_min"}),
+    ],
 )
 def test_levels_are_those_that_the_class_itself_makes_of_its_configuration(family: Any, levels: dict[str, Any]) -> None:
     left_over = {key: value for key, value in LEFT_OVER.items() if key not in inspect.signature(family).parameters}

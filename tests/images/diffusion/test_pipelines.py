@@ -137,19 +137,6 @@ def test_an_adapter_its_average_and_a_mixed_reference_resume_to_the_bit(tmp_path
     assert [row["reference/steps_since_mixed"] for row in rows] == [1, 0, 1, 0]
 
 
-@pytest.mark.parametrize("name", others_slow(ALL_PIPELINES))
-def test_rescoring_gives_the_sampled_log_probs_whatever_the_mode(name: str, tmp_path: Path) -> None:
-    domain = open_domain(experiment(tmp_path, name, saved(name, tmp_path / name)))
-    samples = domain.sample(
-        domain.prompts([0, 1]), 2, streams=Streams(0), step=0, settings={}, requires=frozenset({"log_prob"})
-    )
-    assert samples.old_log_prob.dtype == torch.float32
-    domain.module.train()
-    again = domain.score(samples, torch.arange(4), frozenset({"log_prob"})).log_prob
-    assert torch.allclose(again, samples.old_log_prob, atol=1e-5)
-    domain.close()
-
-
 def test_prompts_choose_the_twin_whose_reward_suits_them(tmp_path: Path) -> None:
     chosen = load("diffusion", [], model="folder", prompts="prompts.txt")
     assert (chosen.name, chosen.stages, list(chosen.domain.rewards)) == ("diffusion_prompts", (), ["small"])

@@ -3,9 +3,6 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import pytest
-
-from groupwise.config import ConfigError
 from groupwise_images.diffusion.config import DataConfig
 from groupwise_images.diffusion.source import DigitPrompts as Digits
 from groupwise_images.diffusion.source import PromptFile
@@ -35,11 +32,6 @@ def test_nothing_held_out_evaluates_what_is_trained() -> None:
     assert [prompt.columns["label"] for prompt in found.train] == [0, 1, 2, 3]
     assert found.images is not None
     assert len(found.image_prompts) == len(found.images)
-
-
-def test_too_few_prompts(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="source has 3"):
-        split(DataConfig(source=prompts(tmp_path, 3), num_held_out=3))
 
 
 def test_what_asks_the_same_in_other_columns_is_held_out_with_it(tmp_path: Path) -> None:

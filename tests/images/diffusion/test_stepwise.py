@@ -11,7 +11,6 @@ from tests.images.diffusion.small import bright as bright
 from tests.images.diffusion.small import domain, sampled
 
 from groupwise.config import ConfigError
-from groupwise.objective.matching import Velocity
 from groupwise.reward import RewardError, RewardTable
 from groupwise_images.diffusion.domain import DiffusionDomain
 from groupwise_images.diffusion.stepwise import gains, predicted_latents
@@ -70,8 +69,3 @@ def test_a_reward_that_is_missing_for_a_predicted_image_is_refused() -> None:
 def test_decisions_that_are_not_all_transitions_are_refused(changes: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         small(**changes)
-
-
-def test_noised_copies_have_no_transitions_to_reward() -> None:
-    with pytest.raises(ConfigError, match=r"matching.kind = 'velocity'.*domain.stepwise = true rewards transitions"):
-        small().check_matching(Velocity())

@@ -17,7 +17,6 @@ from groupwise.reward.scoring.table import RewardEvent
 from groupwise.streams import Streams
 from groupwise_images.diffusion.config import DiffusionConfig
 from groupwise_images.diffusion.domain import DiffusionDomain
-from groupwise_images.diffusion.evaluate import diversity_of_prompts
 from groupwise_images.diffusion.judged_images import as_strips, score_frames
 
 HERE = "tests.images.diffusion.test_videos"
@@ -30,14 +29,6 @@ def red(completions: Sequence[Any], **columns: Any) -> list[float]:
 
 def number_of_frames(completions: Sequence[Any], **columns: Any) -> list[float]:
     return [float(len(video)) if video.dim() == 4 else -1.0 for video in completions]
-
-
-def one_a_strip(completions: Sequence[Any], **columns: Any) -> list[float]:
-    return [1.0] * (len(completions) // 5)
-
-
-def one_number(completions: Sequence[Any], **columns: Any) -> float:
-    return 1.0
 
 
 @pytest.fixture(scope="module")
@@ -111,35 +102,6 @@ def test_rewards_see_the_frames_or_the_whole_video(wan: Path, tmp_path: Path) ->
     assert opened.reward(samples).values["red"] == pytest.approx(frames.mean(1).tolist())
     whole = {"video_rewards": "whole", "rewards": callable_reward("number_of_frames")}
     assert domain(wan, tmp_path, whole).reward(samples).values["number_of_frames"] == [5.0] * 4
-
-
-@pytest.mark.slow
-def test_people_see_strips(wan: Path, tmp_path: Path) -> None:
-    opened = domain(wan, tmp_path)
-    samples = drawn(opened)
-    (described,) = opened.describe(samples, torch.tensor([2]))
-    assert torch.equal(described["image"], as_strips(samples.payload["images"])[2])
-    evaluation = opened.evaluate(streams=Streams(0))
-    # Each prompt stands under its row: strips of 16 x 160, doubled or not, with a line of 14 pixels and a gap.
-    assert evaluation.pictures["images"].shape == (2 * (16 + 16) - 2, 2 * 162, 3)
-    assert evaluation.records[0]["image"].shape == (16, 160, 3)
-    of_prompts = diversity_of_prompts(opened._drawn_images(opened._splits.evaluated), 2)
-    assert 0 < evaluation.metrics["ode/diversity"] == sum(of_prompts) / 2
-
-
-@pytest.mark.parametrize(
-    ("reward", "returned"),
-    [("one_a_strip", "returned 4 values for 20 members"), ("one_number", "returned 1.0 of type float")],
-)
-def test_a_reward_that_gives_one_number_for_a_strip(wan: Path, tmp_path: Path, reward: str, returned: str) -> None:
-    opened = domain(wan, tmp_path, {"rewards": callable_reward(reward)})
-    with pytest.raises(RewardError) as caught:
-        opened.reward(drawn(opened))
-    assert returned in str(caught.value)
-    assert "the 5 frames of each video, images one after another; return one number a frame, or write" in str(
-        caught.value
-    )
-    assert "\n" not in str(caught.value)
 
 
 def test_a_video_where_images_are_asked(wan: Path, tmp_path: Path) -> None:

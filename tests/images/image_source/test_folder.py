@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import struct
-import warnings
 import zlib
 from pathlib import Path
 
@@ -11,7 +10,7 @@ from PIL import Image
 
 from groupwise.config import ConfigError
 from groupwise_images.image_source import Folder
-from groupwise_images.image_source.base import as_float, read_image
+from groupwise_images.image_source.base import as_float
 
 
 def write(folder: Path, name: str, size: tuple[int, int] = (8, 6), mode: str = "RGB", value: int = 0) -> Path:
@@ -45,19 +44,6 @@ def test_pairs_in_natural_order(pairs: Path) -> None:
     assert everything[2].clean.dtype == np.uint8
     assert as_float(everything[2].clean)[0, 0, 0] == np.float32(90 / 255)
     assert everything[2].degraded is not None
-
-
-def test_a_corrupt_image_is_left_out_counted_and_named(pairs: Path) -> None:
-    (pairs / "clean" / "image2.png").write_bytes(b"not an image")
-    whole = (pairs / "clean" / "image9.png").read_bytes()
-    (pairs / "clean" / "image9.png").write_bytes(whole[: len(whole) // 2])
-    found = source(pairs).read()
-    assert len(found.train) + len(found.held_out) == 2
-    said, why = found.remarks[0].split("; the first: ")
-    assert said == "data: images left out because they cannot be read: 2 (clean/image2.png, clean/image9.png)"
-    assert why == "UnidentifiedImageError: cannot identify image file"
-    with pytest.raises(ConfigError, match=r"clean/image2.png cannot be read"):
-        source(pairs, on_corrupt="error").read()
 
 
 def test_every_problem_names_its_file(pairs: Path) -> None:
@@ -191,19 +177,6 @@ def test_several_images_in_a_file_are_no_one_image(tmp_path: Path) -> None:
     assert len(Folder(clean=str(tmp_path / "clean"), num_held_out=1).read().train) == 1
 
 
-def test_what_is_no_image_is_counted(tmp_path: Path) -> None:
-    for name in ("a.png", "b.png", "c.gif"):
-        write(tmp_path / "clean", name)
-    for name in (".DS_Store", "Thumbs.db", "._a.png"):
-        (tmp_path / "clean" / name).touch()
-    (tmp_path / "clean" / "d.png").mkdir()
-    (remark,) = Folder(clean=str(tmp_path / "clean"), num_held_out=1).read().remarks
-    assert (
-        remark
-        == f"data: passed over in {tmp_path / 'clean'}, being no images that are read: 3 (Thumbs.db, c.gif, d.png/)"
-    )
-
-
 def test_sixteen_bits_of_colour_are_not_cut_to_eight(tmp_path: Path) -> None:
     """Pillow would do it silently; the file is written by hand because Pillow cannot."""
 
@@ -227,11 +200,3 @@ def test_a_turned_photograph_is_turned(tmp_path: Path) -> None:
     for name in ("a", "b"):
         Image.new("RGB", (9, 4)).save(tmp_path / "clean" / f"{name}.jpg", exif=exif)
     assert Folder(clean=str(tmp_path / "clean"), num_held_out=1).read().train[0].clean.shape == (3, 9, 4)
-
-
-def test_a_large_image_is_read_without_a_warning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 40)
-    file = write(tmp_path, "large.png", mode="L")
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        assert read_image(file, 1).shape == (1, 6, 8)

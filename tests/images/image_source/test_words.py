@@ -10,7 +10,7 @@ import pytest
 
 from groupwise.config import ConfigError
 from groupwise_images.image_source import Words
-from groupwise_images.image_source.words import FONTS, HEIGHT, WIDTH, draw, word_list
+from groupwise_images.image_source.words import FONTS, HEIGHT, WIDTH, draw
 
 FOLDER = Path(matplotlib.get_data_path()) / "fonts" / "ttf"
 
@@ -47,12 +47,6 @@ def test_every_font_draws_every_letter_inside_the_picture() -> None:
         assert widest.shape == (HEIGHT, WIDTH)
         assert widest.min() < 0.3
         assert widest[:, :2].min() == widest[:, -2:].min() == widest[[0, -1]].min() == 1, font
-
-
-def test_words_have_three_to_six_small_letters_and_stand_once() -> None:
-    words = word_list()
-    assert len(set(words)) == len(words) == 809
-    assert all(word.isascii() and word.isalpha() and word.islower() and 3 <= len(word) <= 6 for word in words)
 
 
 def test_fonts_of_ones_own_draw_the_words_and_the_others_no_more() -> None:

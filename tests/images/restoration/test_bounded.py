@@ -82,12 +82,6 @@ def counted(prompts: Sequence[str], completions: Sequence[Any]) -> list[float]:
 COUNTED = {"counted": {"kind": "callable", "path": "tests.images.restoration.test_bounded:counted"}}
 
 
-@pytest.fixture
-def large_images(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An evaluation holds no more images than fill a pass, as if they were large."""
-    monkeypatch.setattr("groupwise_images.image_evaluation._MOST_ELEMENTS", 1, raising=False)
-
-
 @pytest.mark.parametrize("table", [{**TABLE, "rewards": COUNTED}, {**UPSCALED, "rewards": COUNTED}])
 def test_an_evaluation_in_parts_is_that_of_one(table: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     """Rewards see the repeats of an image together, and no more images than are held."""
@@ -111,16 +105,6 @@ def test_an_evaluation_in_parts_is_that_of_one(table: dict[str, Any], monkeypatc
         assert torch.equal(record["image"], other["image"])
     assert torch.equal(parts.pictures["images"], whole.pictures["images"])
     assert parts.pictures["images"].shape[1] == 52 + 7 * (96 + 2)
-
-
-@pytest.mark.usefixtures("large_images")
-def test_images_in_tiles_are_held_one_by_one() -> None:
-    tiles = {"tile": {"size": 8, "overlap": 2}, "source": {"kind": "photographs", "size": 12, "num_held_out": 5}}
-    changes = {"model": {"network": {"channels": 3}}, "num_train": None, "evaluation": {"num_images": 5}}
-    CALLS.clear()
-    table = {**TABLE, "source": tiles["source"], "rewards": COUNTED}
-    domain({**changes, "tile": tiles["tile"]}, table).evaluate(streams=Streams(0))
-    assert [len(call) for call in CALLS] == [1] * 5
 
 
 @pytest.mark.parametrize(
@@ -164,10 +148,3 @@ def test_memory_that_runs_out_ends_in_smaller_passes_or_in_one_line_with_keys_of
     none.module.register_forward_pre_hook(fails_above(0))
     with pytest.raises(ConfigError, match=r"pass of one image \(evaluation\); write .*domain\.tile\.size"):
         none.evaluate(streams=Streams(0))
-
-
-def test_a_stated_batch_size_stays() -> None:
-    restoration = domain({**MANY, "evaluation": {"num_images": 100, "batch_size": 9}})
-    counts = images_of_passes(restoration)
-    restoration.evaluate(streams=Streams(0))
-    assert max(counts) == 9

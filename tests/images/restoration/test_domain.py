@@ -7,13 +7,12 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
-from tests.images.restoration.small import EVERYTHING, GATED, TABLE, UPSCALED, config, domain, gradient, nudge, sampled
+from tests.images.restoration.small import GATED, TABLE, UPSCALED, config, domain, nudge, sampled
 
 from groupwise.config import ConfigError, merge
-from groupwise.records import Scored
 from groupwise.reward import RewardError
 from groupwise.streams import Streams
-from groupwise_images.image_evaluation import as_pictures
+from groupwise.testing import check_domain
 from groupwise_images.restoration.domain import RestorationDomain
 
 ROWS = torch.arange(6)
@@ -32,52 +31,6 @@ def odd(name: str) -> dict[str, Any]:
             "network": {"kind": "callable", "path": f"tests.images.restoration.odd_networks:{name}", "channels": 1}
         }
     }
-
-
-@TABLES
-def test_rescoring_at_unchanged_weights_gives_what_was_recorded(table: dict[str, Any]) -> None:
-    given = domain(table=table)
-    samples = sampled(given, reference=False)
-    recorded = samples.recorded
-    assert recorded is not None
-    scored = given.score(samples, ROWS, frozenset(recorded.tensors()))
-    for name, value in recorded.tensors().items():
-        assert torch.allclose(scored.tensors()[name], value, atol=1e-12, rtol=0), name
-
-
-@TABLES
-def test_backward_is_the_gradient_of_what_score_gives(table: dict[str, Any]) -> None:
-    given = domain(table=table)
-    samples = sampled(given)
-    nudge(given)
-    wanted = EVERYTHING & given.supplies - {"score_norm"}
-    scored = given.score(samples, ROWS, wanted)
-    generator = torch.Generator().manual_seed(2)
-    cotangents = {
-        name: torch.randn(value.shape, generator=generator, dtype=torch.float64)
-        for name, value in scored.tensors().items()
-    }
-    sum((cotangents[name] * value).sum() for name, value in scored.tensors().items() if value.requires_grad).backward()  # type: ignore[union-attr]
-    expected = gradient(given)
-    assert expected.abs().max() > 0
-    found = given.backward(samples, ROWS, Scored.from_tensors(cotangents))
-    assert torch.allclose(gradient(given), expected, atol=1e-12)
-    assert not found.log_prob.requires_grad
-
-
-@TABLES
-def test_a_member_does_not_depend_on_its_neighbours(table: dict[str, Any]) -> None:
-    given = domain(table=table)
-    whole = sampled(given, group_size=4, reference=False)
-    alone = given.sample(
-        given.prompts([5]), 4, streams=Streams(7), step=0, settings={}, requires=frozenset({"log_prob"})
-    )
-    assert torch.allclose(whole.old_log_prob[4:], alone.old_log_prob, atol=1e-12)
-    rows = torch.tensor([5, 0, 2])
-    assert torch.allclose(
-        given.score(whole, rows, frozenset({"log_prob"})).log_prob,
-        given.score(whole, ROWS, frozenset({"log_prob"})).log_prob[rows],
-    )
 
 
 def test_the_exact_divergence_is_that_of_torch() -> None:
@@ -145,13 +98,9 @@ def test_the_policys_mode_is_the_network_and_what_is_shown_is_clamped() -> None:
 
 
 @TABLES
-def test_asked_for_the_most_likely_it_restores_as_the_network_ships(table: dict[str, Any]) -> None:
+def test_every_law_of_a_domain_holds(table: dict[str, Any]) -> None:
     given = domain(table=table)
-    nudge(given)
-    found = given.sample(
-        given.prompts([0, 5]), 2, streams=Streams(7), step=0, settings={"top_k": 1}, requires=frozenset({"log_prob"})
-    ).payload
-    assert torch.equal(found["images"], as_pictures(given.module(found["degraded"]).clamp(0, 1)))
+    check_domain(given, reopen=lambda folder: given)
 
 
 def test_each_step_degrades_anew_unless_told_otherwise() -> None:
@@ -303,17 +252,6 @@ def test_what_behaves_otherwise_in_training_is_scored_as_it_sampled() -> None:
     shown = given.demonstrations(5, streams=Streams(0), step=3)
     given.score(shown, torch.arange(5), frozenset())
     assert given.module.norm.num_batches_tracked == 1
-
-
-def test_settings_show_which_rewards_are_maps() -> None:
-    of_pixels = {"rewards": {"near": {"kind": "psnr", "result": "map"}}}
-    assert domain(of_pixels).rewards_decisions == 'domain.rewards.near.result = "map"'
-    assert domain(of_pixels, table=GATED).rewards_decisions == ""
-    assert (
-        domain({"rewards": {"near": {"kind": "psnr", "result": "map", "role": "judge"}}}).rewards_decisions
-        == domain().rewards_decisions
-        == ""
-    )
 
 
 def test_four_gates_are_no_four_quarters_of_an_image() -> None:

@@ -253,21 +253,6 @@ def test_two_optimiser_steps_have_the_loss_and_the_gradient_of_the_source(
     assert 0.02 < clipped[1] < 0.9
 
 
-def test_the_divergence_is_no_second_consistency() -> None:
-    """Their gradients point elsewhere: one weighs a pixel by how far it has moved, the other by its sign."""
-    steps = stepped("scalar", 1, None, max_grad_norm=None)
-    reference = copied(domain())
-    weights = {name: value.clone().requires_grad_() for name, value in steps.steps[1].weights.items()}
-    degraded = steps.collected.samples.payload["degraded"]
-    gap = network(weights, degraded) - network(reference, degraded)
-    values = list(weights.values())
-    one, other = (
-        torch.cat([each.flatten() for each in torch.autograd.grad(term, values, retain_graph=True)])
-        for term in (gap.abs().mean(), gap.square().mean())
-    )
-    assert torch.cosine_similarity(one, other, dim=0) < 0.999
-
-
 def test_the_gradient_is_clipped_and_the_step_is_adams() -> None:
     """`--grpo_max_grad_norm 0.5`: what the optimiser is given is no longer than that, and the weights move by AdamW's
     rule at the rate that was set.

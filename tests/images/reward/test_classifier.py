@@ -34,14 +34,6 @@ def test_every_output_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
         assert score({"c": reward}, [""] * 3, GREY, {"label": [1, 0, 0]}).values["c"] == pytest.approx(expected)
 
 
-def test_probabilities_are_taken_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
-    use(monkeypatch, lambda images: [[0.25, 0.75, 0.0]] * len(images))
-    reward = Classifier(function="mine:classify", probabilities=True)
-    assert score({"c": reward}, [""] * 3, GREY, {"label": [0, 1, 2]}).values["c"] == pytest.approx([0.25, 0.75, 0.0])
-    reward = Classifier(function="mine:classify", probabilities=True, output="log_probability")
-    assert score({"c": reward}, [""] * 3, GREY, {"label": [2, 2, 2]}).values["c"] == [-100.0] * 3
-
-
 def test_an_image_whose_row_names_no_class_has_no_reward(monkeypatch: pytest.MonkeyPatch) -> None:
     use(monkeypatch, lambda images: torch.tensor([[0.0, float(image.mean())] for image in images]))
     reward = Classifier(function="mine:classify", output="correct", batch_size=1)
@@ -96,11 +88,6 @@ def test_a_folder_of_transformers_with_class_names(tmp_path: Path) -> None:
         assert torch.tensor(values) == pytest.approx(expected[[0, 1, 2], [1, 0, 2]], abs=1e-5)
         with pytest.raises(RewardError, match="'horse', which is no class; write a name among cat, dog, fox"):
             rewards.score([""], images[:1], {"label": ["horse"]})
-
-
-def test_what_is_missing_is_said(tmp_path: Path) -> None:
-    with pytest.raises(RewardError, match="is no folder; it needs an image classifier of transformers"):
-        Classifier(path=str(tmp_path / "none")).open()
 
 
 @pytest.mark.parametrize("output", ["correct", "probability", "log_probability"])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import signal
 import subprocess
 import sys
 import time
@@ -46,21 +45,6 @@ def test_a_grid_runs_continues_and_prints_intervals(groupwise, tiny_file: Path, 
     assert shared.read_bytes() == (tmp_path / "alone" / "model" / "model.safetensors").read_bytes()
 
 
-@pytest.mark.nightly
-def test_the_seeds_begin_where_they_are_told_to(groupwise, tiny_file: Path, tmp_path: Path):
-    ended = groupwise(
-        "compare", tiny_file, "--vary", "trust.high=0.3", "--first-seed", 7, "--seeds", 2, "--out", tmp_path / "grid"
-    )
-    assert ended.status == 0, ended
-    assert "1 variant x 2 seeds from 7 = 2 runs" in ended.out
-    assert json.loads((tmp_path / "grid" / "results.json").read_text())["rows"][0]["seeds"] == [7, 8]
-    assert sorted(path.name for path in (tmp_path / "grid" / "trust.high=0.3").glob("seed-*") if path.is_dir()) == [
-        "seed-7",
-        "seed-8",
-    ]
-    assert "--first-seed 7 --seeds 2" in (tmp_path / "grid" / "compare.html").read_text()
-
-
 @pytest.mark.slow
 def test_a_comparison_that_was_killed_leaves_nobody_at_work_and_goes_on(groupwise, tiny_file: Path, tmp_path: Path):
     grid = tmp_path / "grid"
@@ -97,38 +81,6 @@ def test_a_comparison_that_was_killed_leaves_nobody_at_work_and_goes_on(groupwis
 
 
 @pytest.mark.slow
-def test_ctrl_c_says_what_is_finished_and_how_to_go_on(tiny_file: Path, tmp_path: Path):
-    grid = tmp_path / "grid"
-    command = [
-        "compare",
-        tiny_file,
-        "stages.grpo.num_steps=2000",
-        "--vary",
-        "trust.high=0.3,0.4",
-        "--seeds",
-        1,
-        "--out",
-        grid,
-    ]
-    process = subprocess.Popen(
-        [sys.executable, "-m", "groupwise", *map(str, command)], stdout=subprocess.PIPE, text=True
-    )
-    first = grid / "trust.high=0.3" / "seed-0"
-    until = time.monotonic() + 600
-    while not (first / "checkpoints" / "step-6").exists():
-        assert time.monotonic() < until
-        time.sleep(0.05)
-    process.send_signal(signal.SIGINT)
-    out, _ = process.communicate(timeout=600)
-    assert process.returncode == 130
-    assert "Ended early, 0 of 2 runs are finished. The same command goes on where it stopped." in out
-    # What ran ended with a checkpoint of its last step.
-    last = json.loads((first / "metrics.jsonl").read_text().splitlines()[-1])["step"]
-    assert (first / "checkpoints" / f"step-{last}").is_dir()
-    assert not (grid / "trust.high=0.4" / "seed-0").exists()
-
-
-@pytest.mark.slow
 def test_a_run_that_fails_is_reported_and_the_table_stands(groupwise, tiny_file: Path, tmp_path: Path):
     # The cell that trains finds a file where its evaluation would be written.
     grid = tmp_path / "grid"
@@ -162,7 +114,6 @@ def test_a_grid_that_cannot_be_made(groupwise, tiny_file: Path, finished: Path):
     assert "did you mean num_steps" in groupwise("compare", tiny_file, "--vary", "train.num_stps=1,2").err
     assert "write for example --vary" in groupwise("compare", tiny_file, "--vary", "method").err
     assert "is not a comparison" in groupwise("compare", tiny_file, "--vary", "method=grpo,dapo", "--out", finished).err
-    assert "write --on ray as well" in groupwise("compare", tiny_file, "--address", "head:6379").err
 
 
 BEGIN = """
@@ -199,19 +150,3 @@ for line in sys.stdin:
 def said(process: subprocess.Popen[str]) -> str:
     assert process.stdout is not None
     return process.stdout.readline()
-
-
-@pytest.mark.nightly
-def test_of_two_that_begin_in_the_same_instant_one_runs(tiny_file: Path, tmp_path: Path):
-    command = [sys.executable, "-c", BEGIN, str(tiny_file)]
-    both = [subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) for _ in range(2)]
-    assert [said(process) for process in both] == ["ready\n"] * 2
-    for turn in range(10):
-        for process in both[:: 1 if turn % 2 else -1]:
-            print(tmp_path / str(turn), file=process.stdin, flush=True)
-        ran, refused = sorted((said(process) for process in both), key=len)
-        assert ran == "ran\n"
-        assert "another `groupwise compare` runs this grid now" in refused
-        assert len(set((tmp_path / str(turn) / "began").read_text().split())) == 1
-    for process in both:
-        process.communicate(timeout=600)

@@ -85,26 +85,3 @@ def test_a_damaged_run_is_read_as_far_as_it_goes(groupwise, flat: Path, tmp_path
     assert "missing: metrics.jsonl: line 1 is no JSON object and is left out" in ended.out
     assert "missing: metrics.jsonl: the last line is cut off and is left out" in ended.out
     assert "config.json is not there" in ended.out
-
-
-def test_a_short_run_says_so(groupwise, finished: Path):
-    ended = groupwise("doctor", finished)
-    assert ended.status == 0
-    steps = json.loads((finished / "summary.json").read_text())["steps"]
-    assert f"Only {steps} steps; most rules judge the last 20 of a stage" in ended.out
-
-
-def test_no_run_is_a_users_error(groupwise, tmp_path: Path):
-    ended = groupwise("doctor", tmp_path / "nowhere")
-    assert ended.status == 2
-    assert "no such folder" in ended.err
-
-
-def test_a_narrow_terminal_breaks_between_words(groupwise, flat: Path, monkeypatch: pytest.MonkeyPatch):
-    from groupwise.cli.output import console
-
-    monkeypatch.setattr(console(), "_width", 50)
-    out = groupwise("doctor", flat).out
-    body = [line for line in out.splitlines() if line.startswith("    ")]
-    assert body
-    assert max(len(line) for line in body) <= 50

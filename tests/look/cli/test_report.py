@@ -51,11 +51,3 @@ def test_several_runs_get_one_page_where_the_command_was_given(groupwise, finish
     assert (tmp_path / "report.html").is_file()
     assert groupwise("report", one, other, "--out", "deep/page.html").status == 0
     assert (tmp_path / "deep" / "page.html").is_file()
-
-
-def test_a_folder_that_is_no_run_is_an_error(groupwise, tmp_path: Path):
-    assert "no such folder: nowhere" in groupwise("report", "nowhere").err
-    (tmp_path / "empty").mkdir()
-    ended = groupwise("report", "empty")
-    assert ended.status == 2
-    assert "holds no run" in ended.err

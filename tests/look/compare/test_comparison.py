@@ -169,14 +169,6 @@ def test_cells_that_failed_or_are_damaged_are_named_and_the_others_stand(cells: 
     assert "summary.json" in comparison.missing["method=grpo/seed-0"]
 
 
-def test_no_difference_is_called_none(cells: list[Cell]):
-    for cell in cells:
-        finish(cell, {"a": 1.0, "b": 0.0})
-    comparison = compare(cells)
-    assert comparison is not None
-    assert comparison.rows[1].verdict == "not distinguishable at this number of seeds (2): no difference was measured"
-
-
 def test_a_variant_of_another_metric_is_named_and_the_others_stand(cells: list[Cell]):
     for cell in cells:
         finish(cell, {"a": 1.0, "b": 0.0})
@@ -261,14 +253,6 @@ def test_the_summary_keeps_them(tmp_path: Path) -> None:
     summary = write_gains(run)
     assert json.loads((run / "summary.json").read_text()) == summary
     assert summary["controls"]["more"]["restored/read"] == pytest.approx([0.25, 0.25, 0.25])
-
-
-def test_without_controls_nothing_is_written(tmp_path: Path) -> None:
-    finish_control(tmp_path, {"a": 1.0}, {"a": 1.0}, 1.0)
-    (tmp_path / "config.json").write_text("{}")
-    summary = (tmp_path / "summary.json").read_text()
-    assert "controls" not in write_gains(tmp_path)
-    assert (tmp_path / "summary.json").read_text() == summary
 
 
 def test_a_control_that_was_cut_off_is_left_out(tmp_path: Path) -> None:

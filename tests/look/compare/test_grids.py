@@ -72,11 +72,6 @@ def test_a_cell_that_fails_is_reported_and_runs_again_next_time(cells: list[Cell
     assert not any(outcome.error for outcome in again)
 
 
-def test_a_process_that_ends_without_a_summary_has_failed(cells: list[Cell]):
-    (outcome,) = run_grid(cells[:1], workers=1, command=script("pass"))
-    assert "exit status 0" in outcome.error
-
-
 def test_a_cell_with_a_checkpoint_is_resumed_and_one_without_is_trained(cells: list[Cell]):
     assert cells[0].command()[4:] == [
         "train",
@@ -89,13 +84,6 @@ def test_a_cell_with_a_checkpoint_is_resumed_and_one_without_is_trained(cells: l
     ]
     (cells[0].folder / "checkpoints" / "step-5").mkdir(parents=True)
     assert cells[0].command()[4:] == ["resume", str(cells[0].folder)]
-
-
-def test_a_cell_that_cannot_be_started_is_reported(cells: list[Cell]):
-    outcomes = list(
-        run_grid(cells, workers=1, command=lambda cell: ["no-such-program"] if cell.seed else script(FINISH)(cell))
-    )
-    assert ["could not be started" in outcome.error for outcome in outcomes] == [False, False, True, True]
 
 
 def test_leaving_early_stops_what_runs(cells: list[Cell]):
@@ -158,18 +146,6 @@ def test_a_folder_in_which_somebody_trains_is_not_begun_again(cells: list[Cell],
         (outcome,) = run_grid(cells[:1], workers=1, command=script(FINISH))
     assert "another process trains in its folder" in outcome.error
     assert (cells[0].folder / "metrics.jsonl").is_file()
-
-
-def test_a_comparison_that_a_launcher_started_several_times_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("WORLD_SIZE", "2")
-    with (
-        pytest.raises(ConfigError, match="WORLD_SIZE = 2: a comparison starts processes"),
-        grid_lock(tmp_path / "grid"),
-    ):
-        pass
-    assert not (tmp_path / "grid").exists()
 
 
 @pytest.fixture

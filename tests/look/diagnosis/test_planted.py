@@ -33,19 +33,8 @@ def found(planted: Planted, folder: Path) -> list[Finding]:
     return diagnose(read.rows, read.config)
 
 
-# One of each kind: in a reward, a component, the policy, the prompts, what is evaluated, numbers.
-QUICK = {
-    "all_flat",
-    "advantage_turned",
-    "divergence_negative",
-    "reference_elsewhere",
-    "weights_rewritten",
-    "ratio_not_one",
-    "prompts_come_back",
-    "decisions_left_out",
-    "held_out_unlike_training",
-    "not_finite",
-}
+# One of each kind: in a reward, a component, the policy, the prompts, numbers.
+QUICK = {"all_flat", "advantage_turned", "reference_elsewhere", "ratio_not_one", "prompts_come_back", "not_finite"}
 
 
 @pytest.mark.parametrize(
@@ -72,6 +61,7 @@ def test_the_loss_that_is_zero_at_the_start_is_explained_and_no_alarm(tmp_path: 
     assert "A loss of zero is right here" in findings[0].means
 
 
+@pytest.mark.slow
 def test_bounds_of_whole_members_that_stop_a_second_update_are_explained_and_no_alarm(tmp_path: Path) -> None:
     findings = found(Planted("clip_mostly_acts", toy(grpo("gspo", updates_per_batch=2, rate=0.01, **WIDE))), tmp_path)
     clip = next(finding for finding in findings if finding.rule == "clip_mostly_acts")
@@ -81,6 +71,7 @@ def test_bounds_of_whole_members_that_stop_a_second_update_are_explained_and_no_
     assert {finding.severity for finding in findings} == {"note"}
 
 
+@pytest.mark.slow
 def test_an_admission_that_keeps_flat_groups_alone_is_named(tmp_path: Path) -> None:
     kept = {"admission": {"kind": "callable", "path": "tests.look.diagnosis.planted:KeepsFlatGroups"}}
     # One decision of four is right by chance: some groups are flat and most are not. A supervised term trains on.

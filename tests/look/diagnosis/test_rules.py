@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from groupwise_look.diagnosis import RULES, Finding, diagnose
-from groupwise_look.diagnosis.rule.movement import has_hardly_moved
-from groupwise_look.diagnosis.rule.rising import evaluation_error, evaluations_stay, num_evaluated, rise
+from groupwise_look.diagnosis.rule.rising import rise
 from groupwise_look.diagnosis.stage import Stage
 
 Rows = list[dict[str, Any]]
@@ -612,45 +611,6 @@ def test_a_policy_could_gain_the_root_of_twice_the_divergence_of_a_member() -> N
 def test_a_divergence_from_what_moves_along_bounds_nothing(settings: dict[str, Any], known: bool) -> None:
     found = seen(0.0, settings, kl=0.001, completions__mean_length=4.0)
     assert (found.reach is not None, found.is_none) == (known, not known)
-
-
-def test_a_policy_of_the_same_surprisal_whose_weights_have_moved_does_not_stand_still() -> None:
-    moves = [stage(surprisal=0.5, updates__taken=1.0, weights__change=change) for change in (1e-4, 1e-3)]
-    assert list(map(has_hardly_moved, moves)) == [True, False]
-
-
-HELD_OUT = {"domain": {"data": {"num_held_out": 200}}}
-
-
-def measured(settings: dict[str, Any], **evaluations: list[float]) -> Stage:
-    """A stage whose members' rewards have a standard deviation of 0.5, with these evaluations, one every ten steps."""
-    watched = Stage("grpo", settings)
-    for place in range(max(map(len, evaluations.values()))):
-        for step in range(10):
-            values = {f"eval/{k}/reward": v[place] for k, v in evaluations.items()} if not step else {}
-            watched.add({"step": 10 * place + step, "reward": 0.4, "rewards_std": 0.5, **values})
-    return watched
-
-
-def test_luck_is_the_error_of_a_difference_of_two_means() -> None:
-    watched = measured(HELD_OUT, greedy=[0.2, 0.2])
-    assert (num_evaluated(watched), evaluation_error(watched)) == (200, pytest.approx(0.05))
-    assert evaluation_error(measured({}, greedy=[0.2, 0.2])) == 0.0
-
-
-@pytest.mark.parametrize(
-    ("settings", "evaluations", "stays"),
-    [
-        pytest.param(HELD_OUT, {"greedy": [0.2, 0.29]}, True, id="within two errors"),
-        pytest.param(HELD_OUT, {"greedy": [0.2, 0.31]}, False, id="beyond them"),
-        pytest.param({}, {"greedy": [0.2, 0.21]}, False, id="of unknown size"),
-        pytest.param({}, {"greedy": [0.2, 0.2]}, True, id="the same"),
-        pytest.param(HELD_OUT, {"greedy": [0.2, 0.31], "a": [0.2, 0.2]}, True, id="one of two by luck"),
-        pytest.param(HELD_OUT, {"greedy": [0.2]}, False, id="not again"),
-    ],
-)
-def test_a_rise_within_luck_is_none(settings: dict[str, Any], evaluations: dict[str, list[float]], stays: bool) -> None:
-    assert evaluations_stay(measured(settings, **evaluations)) == stays
 
 
 def test_the_words_of_rules_call_no_prompts_held_out() -> None:

@@ -7,29 +7,24 @@ from pathlib import Path
 
 import pytest
 from tests.look.report import run_folders, trained_runs
+from tests.once import once
 
-from groupwise.runs import Run
+from groupwise.runs import Run, read_run
 
 
 @pytest.fixture(scope="session")
 def compared_runs(tmp_path_factory: pytest.TempPathFactory) -> list[Run]:
-    """Two methods with two seeds each, one of which smooths its ratios."""
-    folder = tmp_path_factory.mktemp("compared")
-    return [
-        trained_runs.language(folder / f"{method}-{seed}", method=method, seed=seed)
-        for method in ("grpo", "ema")
-        for seed in (0, 1)
-    ]
+    return trained_runs.compared(tmp_path_factory)
 
 
 @pytest.fixture(scope="session")
 def drawing_run(tmp_path_factory: pytest.TempPathFactory) -> Run:
-    return trained_runs.pictures(tmp_path_factory.mktemp("pictures") / "run")
+    return read_run(once(tmp_path_factory, "pictures", trained_runs.pictures))
 
 
 @pytest.fixture(scope="session")
 def selection_run(tmp_path_factory: pytest.TempPathFactory) -> Run:
-    return trained_runs.demonstrations(tmp_path_factory.mktemp("chosen") / "run")
+    return read_run(once(tmp_path_factory, "demonstrations", trained_runs.demonstrations))
 
 
 @pytest.fixture

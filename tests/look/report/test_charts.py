@@ -16,9 +16,9 @@ from tests.look.report import trained_runs
 from tests.look.report.run_folders import write_run
 
 from groupwise.runs import Run
-from groupwise_look.report.axes import downsample_curve, round_significant
+from groupwise_look.report.axes import downsample_curve
 from groupwise_look.report.charts import sections, stages
-from groupwise_look.report.figures import beta_comparison, write_figures
+from groupwise_look.report.figures import write_figures
 from groupwise_look.report.groups import Recorded, scan
 from groupwise_look.report.results import Variant, group_runs
 
@@ -49,7 +49,7 @@ def test_every_number_of_a_real_run_is_drawn_or_said_to_be_constant_once(compare
     assert {"loss", "loss_pg", "kl"} <= {chart["metric"] for chart in charts_by_section["Losses and divergences"]}
     ratios = charts_by_section["Ratios and the trust region"]
     assert ratios[0]["kind"] == "fan"
-    assert {"ema/raw_weights_variance", "zero_gradient_fraction/positive"} <= {chart["metric"] for chart in ratios}
+    assert "zero_gradient_fraction/positive" in {chart["metric"] for chart in ratios}
     assert charts_by_section["Groups and advantages"][0]["title"] == "Advantages"
 
 
@@ -74,13 +74,6 @@ def test_a_constant_metric_is_a_number_and_no_chart(write_run: Callable[..., Run
     assert "groups/flat" in [chart["metric"] for chart in charts_by_section["Groups and advantages"]], (
         "that no group was flat is worth a chart"
     )
-
-
-def test_two_constants_that_differ_between_seeds_are_no_constant(
-    compared_runs: list[Run], write_run: Callable[..., Run]
-) -> None:
-    runs = (write_run(rows=[{"step": 1, "own": 1}]), write_run(rows=[{"step": 1, "own": 2}]))
-    assert "own" not in draw_sections([Variant("a", runs)])[1]
 
 
 def test_every_controls_score_is_a_line_with_its_name_beside_the_deciding_metric(write_run: Callable[..., Run]) -> None:
@@ -123,16 +116,6 @@ def test_no_extreme_is_lost_and_the_mean_is_the_mean(values: list[float], most_p
     assert curve["step"] == sorted(curve["step"])
 
 
-def test_a_spike_survives_thinning_to_a_few_points() -> None:
-    values = [1.0] * 5000
-    values[1233] = 1000.0
-    curve = downsample_curve([(list(range(1, 5001)), values)], 300)
-    assert len(curve["step"]) == 300
-    place = curve["high"].index(1000)
-    assert curve["step"][place] == pytest.approx(1234, abs=10)
-    assert sum(high == 1000 for high in curve["high"]) == 1
-
-
 def test_of_a_shared_point_each_seed_gives_its_mean() -> None:
     curve = downsample_curve([([1, 2, 3, 4], [0.0, 2.0, 4.0, 4.0]), ([1, 2, 3, 4], [3.0, 3.0, 0.0, 8.0])], 2)
     assert curve == {
@@ -150,16 +133,6 @@ def test_no_values_give_no_curve_and_an_overflowing_sum_gives_a_gap() -> None:
     assert downsample_curve([]) is None
     assert downsample_curve([([], [])]) is None
     assert downsample_curve([([1, 2], [1.7e308, 1.7e308])], 1)["mean"] == [None]
-
-
-def test_numbers_keep_the_digits_that_count() -> None:
-    assert [round_significant(value) for value in (123456.7, 1e-9, -0.0, 1e300, float("inf"))] == [
-        123460,
-        1e-09,
-        0,
-        1e300,
-        None,
-    ]
 
 
 @pytest.fixture(scope="module")
@@ -225,16 +198,3 @@ def test_a_figure_without_numbers_is_reported_with_the_setting_that_gives_them(t
         "gains",
     ]
     assert "method=ema" in left_out[0]
-
-
-def test_a_warm_up_that_is_named_is_no_seed_of_a_beta(tmp_path: Path) -> None:
-    runs = []
-    for name, beta, score in (("a", 0.3, 0.5), ("b", 0.6, 1.0), ("warm-up-0f", 0.3, 0.0)):
-        config = {"name": name, "seed": 0, "objective": {"smoothing": {"kind": "ema", "beta": beta}}}
-        smoothed = {} if name.startswith("warm-up") else {"ema/variance_reduction_ratio": 0.1}
-        rows = [{"step": step, "stage": "main", "eval/greedy/correct": score, **smoothed} for step in (0, 1)]
-        runs.append(write_run(tmp_path / name, config=config, rows=rows))
-    figure = beta_comparison(group_runs(runs))
-    assert not isinstance(figure, str)
-    drawn = figure.axes[1].get_lines()[0]
-    assert np.asarray(drawn.get_xydata()).tolist() == [[0.3, 0.5], [0.6, 1.0]]

@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 
 from groupwise.runs import Run
 from groupwise_look.report.groups import (
-    MOST_MEMBERS,
     MOST_TOKENS,
     Group,
     browse,
@@ -136,36 +135,6 @@ def test_the_text_budget_holds_and_the_counts_say_how_many_groups_are_left_out(w
     assert sum(browser_data["counts"]["strata"].values()) == browser_data["counts"]["shown"]
 
 
-def test_of_a_huge_group_the_best_and_the_worst_stay(write_run: Callable[..., Run]) -> None:
-    members = [{"group": 0, "reward": float(place)} for place in range(1000)]
-    (group,) = browse_run(write_run(members=members))["groups"]
-    rewards = [member["r"] for member in group["members"]]
-    assert len(rewards) == MOST_MEMBERS
-    assert (rewards[0], rewards[MOST_MEMBERS // 2 - 1], rewards[MOST_MEMBERS // 2], rewards[-1]) == (999, 936, 63, 0)
-    assert group["left"] == 1000 - MOST_MEMBERS
-
-
-def test_a_prompt_may_be_a_conversation_or_missing(write_run: Callable[..., Run]) -> None:
-    browser_data = browse_run(
-        write_run(
-            members=[
-                {"group": 0, "prompt": [{"role": "user", "content": "hi"}]},
-                {"group": 1},
-                {"group": 2, "prompt": {"a": 1}},
-            ]
-        )
-    )
-    assert [group["prompt"] for group in browser_data["groups"]] == [[["user", "hi"]], "", "{'a': 1}"]
-
-
-def test_a_file_that_vanishes_while_it_is_read_leaves_the_others(write_run: Callable[..., Run]) -> None:
-    run = write_run(members=records(4))
-    recorded = scan(run)
-    run.rollouts[1].unlink()
-    browser_data = browse(run, recorded, most_groups=9, text_bytes=1000, picture_bytes=0)
-    assert browser_data["groups"] == []
-
-
 def member_data(record: dict, parts: tuple[str, ...] = ()) -> dict:
     return member(record, parts, Path(), Pictures(0))
 
@@ -223,10 +192,3 @@ def test_demonstrations_led_to_an_answer_beside_the_right_ones() -> None:
     encoded = member_data({"demonstrations": [], "measured": measurements, "answers": ["4", "four", "4"]})
     assert (encoded["o"], encoded["w"]) == ("4", "4, four")
     assert not {"o", "w"} & set(member_data({"demonstrations": [], "measured": [7], "answers": "4"}))
-
-
-def test_fields_that_rewards_logged_stand_under_e_and_are_no_pictures() -> None:
-    encoded = member_data({"text": "4", "logged": {"parsed": 4, "text": "the fourth", "file": "x.png", "none": None}})
-    assert encoded["t"] == "4"
-    assert encoded["e"] == {"parsed": "4", "text": "the fourth", "file": "x.png"}
-    assert "i" not in encoded

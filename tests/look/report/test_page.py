@@ -4,8 +4,6 @@ import base64
 import io
 import json
 import re
-import shutil
-import subprocess
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -15,11 +13,10 @@ import pytest
 from PIL import Image
 from tests.look.report.run_folders import NASTY, write_large_run, write_run
 
-from groupwise.config import ConfigError
 from groupwise.runs import Run, read_run
 from groupwise_look.report.page import render, write_page
 from groupwise_look.report.pictures import Pictures
-from groupwise_look.report.results import Result, Variant, group_runs, results
+from groupwise_look.report.results import Result, group_runs, results
 from groupwise_look.report.tables import Judged, latex, markdown, write_tables
 
 
@@ -54,11 +51,13 @@ def test_runs_side_by_side_are_on_one_page(compared_runs: list[Run], tmp_path: P
     out = write_page(compared_runs, tmp_path / "deep" / "report.html")
     page = out.read_bytes()
     page_data = data(page)
-    assert page_data["variants"] == ["grpo", "ema"]
-    assert [run["name"] for run in page_data["runs"]] == ["grpo, seed 0", "grpo, seed 1", "ema, seed 0", "ema, seed 1"]
+    assert page_data["variants"] == ["grpo", "temporal_decay"]
+    assert [run["name"] for run in page_data["runs"]] == [
+        f"{method}, seed {seed}" for method in ("grpo", "temporal_decay") for seed in (0, 1)
+    ]
     assert [len(data(page, f"groups-{place}")["groups"]) for place in range(4)] == [9, 9, 9, 9]
     text = " ".join(Reader(page).texts)
-    assert "smoothing.kind" in text
+    assert "credit.temporal_decay.gamma" in text
     assert "The cups game." in text
     assert list(out.parent.iterdir()) == [out], "nothing else is left"
 
@@ -106,7 +105,7 @@ def test_text_of_a_run_is_never_markup(tmp_path: Path) -> None:
     assert b"\x1b" not in page
 
 
-def test_damage_is_shown_as_far_as_it_goes(tmp_path: Path, compared_runs: list[Run]) -> None:
+def test_damage_is_shown_as_far_as_it_goes(tmp_path: Path) -> None:
     (tmp_path / "rollouts").mkdir()
     (tmp_path / "metrics.jsonl").write_text('{"step": 1, "reward": 0.5}\nbroken\n{"step": 2, "rew')
     (tmp_path / "rollouts" / "step-1.jsonl").write_text('{"group": 0, "text": "here", "reward": 1}\n{"group": 0, "te')
@@ -134,20 +133,6 @@ def test_hardly_anything_is_a_page_too(tmp_path: Path, rows: list[dict[str, Any]
     assert b"</html>" in render([write_run(tmp_path / "run", rows=rows)])
 
 
-@pytest.mark.parametrize(
-    "config", [{"seed": [1], "name": {}}, {"objective": 3, "domain": None, "track": 7}, {"name": ""}]
-)
-def test_a_configuration_of_any_form_is_shown(tmp_path: Path, config: dict[str, Any]) -> None:
-    run = write_run(tmp_path / "run", config=config)
-    assert b"</html>" in render([run, run])
-
-
-def test_a_page_that_cannot_be_written_is_said(tmp_path: Path) -> None:
-    (tmp_path / "file").touch()
-    with pytest.raises(ConfigError, match="give another file with --out"):
-        write_page([write_run(tmp_path / "run")], tmp_path / "file" / "report.html")
-
-
 @pytest.mark.slow
 def test_many_steps_of_many_members_stay_small(tmp_path: Path) -> None:
     page = render([write_large_run(tmp_path / "run", steps=1000)])
@@ -156,15 +141,6 @@ def test_many_steps_of_many_members_stay_small(tmp_path: Path) -> None:
     assert counts["recorded"] == 4000
     assert counts["shown"] == 300
     assert sum(counts["strata"].values()) == 300
-
-
-def test_remarks_of_the_rewards_at_the_start_are_on_the_page(tmp_path: Path) -> None:
-    write_run(tmp_path / "run")
-    starts = {"starts": [{"remarks": ["reward 'tests': namespaces are refused <b>"]}]}
-    (tmp_path / "run" / "environment.json").write_text(json.dumps(starts))
-    assert b"reward &#39;tests&#39;: namespaces are refused &lt;b&gt;" in render([read_run(tmp_path / "run")])
-    (tmp_path / "run" / "environment.json").write_text('{"starts": [{"remarks": {"no": "list"}}]}')
-    assert b"are refused" not in render([read_run(tmp_path / "run")])
 
 
 def save(path: Path, size: int, seed: int = 0) -> Path:
@@ -258,32 +234,11 @@ def test_names_are_names_in_markdown_and_in_latex() -> None:
     assert table.count(" & ") == 2 * 7
 
 
-@pytest.mark.skipif(shutil.which("pdflatex") is None, reason="no LaTeX here")
-def test_latex_sets_it(tmp_path: Path) -> None:
-    (tmp_path / "a.tex").write_text(
-        "\\documentclass{article}\\usepackage{booktabs}\\begin{document}"
-        + latex([row(tables_NASTY, 0.5, 0.6)])
-        + "\\end{document}"
-    )
-    assert (
-        subprocess.run(
-            ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "a.tex"], cwd=tmp_path, capture_output=True
-        ).returncode
-        == 0
-    )
-
-
 def test_real_runs_have_a_row_a_variant(compared_runs: list[Run], tmp_path: Path) -> None:
     variants = group_runs(compared_runs)
     text, paper = (path.read_text(encoding="utf-8") for path in write_tables(variants, tmp_path / "out"))
-    assert [line.split(" | ")[0] for line in text.splitlines()[2:-2]] == ["| grpo", "| ema"]
+    assert [line.split(" | ")[0] for line in text.splitlines()[2:-2]] == ["| grpo", r"| temporal\_decay"]
     for result in results(variants):
         assert f"{result.mean('after'):.3f} ± {result.deviation('after'):.3f}" in text
     assert paper.startswith(r"\begin{tabular}{lrrrrrrr}")
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["table.md", "table.tex"]
-
-
-def test_a_place_that_cannot_be_written_is_said(tmp_path: Path) -> None:
-    (tmp_path / "file").touch()
-    with pytest.raises(ConfigError, match="cannot be written"):
-        write_tables([Variant("a", (Run(Path("a"), {}, [], None, [], "finished", []),))], tmp_path / "file")

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.look.report.run_folders import NASTY, write_run
+from tests.look.report.run_folders import write_run
 
 from groupwise.runs import Run, read_run
 from groupwise_look.report.page import render
@@ -128,12 +128,6 @@ def test_the_final_evaluation_is_compared_with_the_start_of_sampling(tmp_path: P
         1,
         1,
     ], "the metric that decides, not the sum of the rewards"
-
-
-def test_a_run_that_was_measured_once_has_no_after(tmp_path: Path) -> None:
-    browser_data = browse_evaluations(evaluated(tmp_path / "a", [0], [RECORD]))
-    assert browser_data is not None
-    assert "after" not in browser_data["held"]
 
 
 def test_records_without_completions_are_counted_and_prompts_beyond_the_budget_left_out(tmp_path: Path) -> None:
@@ -302,12 +296,3 @@ def test_a_damaged_control_is_left_out(damage: str, tmp_path: Path) -> None:
     run = countdown(tmp_path / "run")
     (run.path / "controls" / "supervised" / "summary.json").write_text(damage)
     assert [control.name for control in controls([read_run(run.path)], METRIC)] == ["rejection_sampling"]
-
-
-def test_a_name_is_text(tmp_path: Path) -> None:
-    folder = tmp_path / "run"
-    run = ended(folder, 0.5, {"a": 0.4}, {})
-    hostile = Run(run.path, {**run.config, "controls": {NASTY: {}}}, [], run.summary, run.rows, "finished", [])
-    hostile.__dict__["controls"] = {NASTY: {"after": 0.4}}
-    assert b"<img" not in render([hostile])
-    assert results([Variant("v", (hostile,))])[0].controls[0].name == NASTY

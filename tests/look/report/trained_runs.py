@@ -6,8 +6,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
 from tests.domain.language.conftest import tiny_config
 from tests.images.diffusion import small as diffusion
+from tests.once import once
 from tests.selection import tiny as selection
 from tests.training.toy import recipe
 
@@ -63,6 +65,23 @@ def language(
         method=method,
         description="The cups game.",
     )
+
+
+def compared(factory: pytest.TempPathFactory) -> list[Run]:
+    """Two methods with two seeds each, a credit that is not uniform, and two parts of the reward."""
+    rewards = {
+        "short": {"kind": "soft_overlong", "max_length": 8, "cache_length": 8},
+        "correct": {"kind": "exact_answer", "weight": 2.0},
+    }
+    settings: dict[str, dict[str, Any]] = {"grpo": {}, "temporal_decay": {"credit.temporal_decay.gamma": 0.7}}
+    runs = [(method, seed) for method in settings for seed in (0, 1)]
+
+    def fill(folder: Path) -> None:
+        for method, seed in runs:
+            language(folder / f"{method}-{seed}", method=method, seed=seed, rewards=rewards, **settings[method])
+
+    folder = once(factory, "compared", fill)
+    return [read_run(folder / f"{method}-{seed}") for method, seed in runs]
 
 
 def pictures(folder: Path) -> Run:

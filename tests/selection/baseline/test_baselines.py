@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from tests.selection.handmade import Majority, example, query
 
-from groupwise_selection.baseline import dpp, fixed, mmr, nearest, oracle, prefixes, random, zero_shot
+from groupwise_selection.baseline import dpp, fixed, mmr, nearest, oracle, prefixes, random
 from groupwise_selection.measurement import Measures
 
 
@@ -29,10 +29,6 @@ ASKED = query("q", POOL, choices=("yes", "no"))
 def test_nearest_first_and_of_equals_the_first_of_the_pool() -> None:
     assert ids(prefixes(nearest, [ASKED], 3)) == [["a", "ab", "abc"]]
     assert ids(prefixes(nearest, [query("q", [example("x"), example("y")])], 2)) == [["x", "xy"]]
-
-
-def test_zero_shot_shows_nothing() -> None:
-    assert prefixes(zero_shot, [ASKED], 2) == [[(), ()]]
 
 
 def test_random_is_uniform_without_replacement_and_keyed_by_the_query() -> None:
@@ -68,11 +64,6 @@ def test_each_dpp_pick_adds_most_to_the_determinant(quality: float) -> None:
             max(left, key=lambda place: np.linalg.slogdet(kernel[np.ix_([*picks, place], [*picks, place])])[1])
         )
     assert [each.id for each in prefixes(dpp(quality), [asked], 3)[0][2]] == [str(place) for place in picks]
-
-
-def test_a_dpp_avoids_what_it_has() -> None:
-    assert ids(prefixes(dpp(0.1), [ASKED], 2)) == [["a", "ad"]]
-    assert ids(prefixes(dpp(50.0), [ASKED], 2)) == [["a", "ab"]]
 
 
 def test_the_fixed_set_is_the_best_for_the_training_queries() -> None:

@@ -134,15 +134,6 @@ def test_fields_are_what_they_are_called() -> None:
     assert float(same.detach().abs().max()) < 1e-12
 
 
-def test_gradients_are_finite_though_some_choices_are_impossible() -> None:
-    made = network(stop=True)
-    found = forced(made, pools(small=3), [[0, 2, STOP], [1, STOP, NOTHING]])
-    fields = scored_fields(found, {"entropy", "exact_divergence"}, found.log_probs.detach())
-    sum(value.sum() for value in fields.values()).backward()  # type: ignore[union-attr]
-    assert all(parameter.grad is None or bool(parameter.grad.isfinite().all()) for parameter in made.parameters())
-    assert float(fields["log_prob"][1, 2].detach()) == 0.0
-
-
 @pytest.mark.parametrize("uniform", [None, torch.full((1, 2), 0.5, dtype=torch.float64)])
 def test_a_policy_that_is_not_finite_is_named(uniform: Tensor | None) -> None:
     """Its log-probs would be 0, as those of examples that cannot be chosen."""

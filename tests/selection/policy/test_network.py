@@ -100,14 +100,6 @@ def test_answers_and_earlier_picks_matter() -> None:
     assert not torch.allclose(after[0], after[1])
 
 
-def test_nothing_belongs_to_one_example() -> None:
-    made = network()
-    larger = pools(size=40, seed=9)
-    found = draw_choices(made, made.encode(larger), 4, None, torch.ones(1, dtype=torch.float64))
-    assert len(set(found.picks[0].tolist())) == 4
-    assert all(parameter.dim() == 0 or parameter.shape[0] in (8, 16, 24) for parameter in made.parameters())
-
-
 def test_a_deeper_network_begins_with_the_weights_of_the_shallow_one_and_at_nearest_neighbours() -> None:
     def of(num_layers: int) -> PointerNetwork:
         torch.manual_seed(0)

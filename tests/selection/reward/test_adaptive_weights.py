@@ -51,10 +51,3 @@ def test_a_part_that_never_moved_is_not_blown_up() -> None:
     adapt = AdaptiveWeights(follow="spread")
     memory = adapt.observe({}, [{"correct": [1.0, 1.0], "info": [0.0, 0.1]}])
     assert adapt.weights(CONFIGURED, memory) == pytest.approx(CONFIGURED)
-
-
-def test_signs_are_kept_and_the_sum_of_sizes_too() -> None:
-    adapt = AdaptiveWeights(follow="spread")
-    memory = adapt.observe({}, [{"correct": [0.0, 1.0], "info": [0.0, 4.0]}])
-    weights = adapt.weights({"correct": 1.0, "info": -1.0}, memory)
-    assert weights == pytest.approx({"correct": 1.6, "info": -0.4})

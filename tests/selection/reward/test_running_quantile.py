@@ -27,12 +27,6 @@ def test_the_first_batch_gives_its_own_quantiles_and_later_ones_fade_in() -> Non
     assert (scale(9.0, first), scale(-9.0, first)) == (1.0, 0.0)
 
 
-def test_a_batch_without_values_changes_nothing() -> None:
-    memory = RunningQuantile().follow({}, [1.0, 2.0])
-    assert RunningQuantile().follow(memory, []) == memory
-    assert RunningQuantile().follow({}, []) == {}
-
-
 def test_equal_quantiles_tell_only_above_from_the_rest() -> None:
     memory = RunningQuantile().follow({}, [2.0, 2.0])
     assert [RunningQuantile()(value, memory) for value in (1.0, 2.0, 3.0)] == [0.0, 0.0, 1.0]

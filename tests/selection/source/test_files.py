@@ -117,25 +117,6 @@ def test_a_pool_of_the_nearest_has_no_solved_copy_of_its_query_and_each_text_onc
     assert len(asked.pool) == 3
 
 
-def test_splits_may_be_named(tmp_path: Path) -> None:
-    rows = [
-        row | {"split": split} for row, split in zip(QUERIES, ("held_out", "train", "validation", "train"), strict=True)
-    ]
-    questions = write(tmp_path, rows).read()
-    assert [[each.id for each in part] for part in (questions.train, questions.validation, questions.held_out)] == [
-        ["q1", "q3"],
-        ["q2"],
-        ["q0"],
-    ]
-    with pytest.raises(
-        ConfigError,
-        match=r"line 2 \('q1'\): split = .test.: is not one of the allowed values; allowed: train, validation",
-    ):
-        write(tmp_path, changed(rows, 1, split="test")).read()
-    with pytest.raises(ConfigError, match=r"line 2 \('q1'\): field split is missing"):
-        write(tmp_path, changed(rows, 1, split=...)).read()
-
-
 @pytest.mark.parametrize(
     ("queries", "examples", "says"),
     [

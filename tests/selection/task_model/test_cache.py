@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import multiprocessing
 from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 
 from groupwise.causal_lm.config import CausalLMConfig
 from groupwise.causal_lm.loading import load
-from groupwise.config import ConfigError
 from groupwise_selection.example import Example, Query
 from groupwise_selection.task_model.cache import AnswerFile, CachedTaskModel, digest
 from groupwise_selection.task_model.causal_lm import CausalLMTaskModel
-from groupwise_selection.task_model.config import CausalLM, ImageText
+from groupwise_selection.task_model.config import ImageText
 from groupwise_selection.task_model.image_text import open_model
 from groupwise_selection.task_model.template import TextTemplate
 
@@ -131,15 +128,6 @@ def test_the_key_is_all_that_a_model_may_read():
     assert digest(base) == digest(Example("a", "2?", "4", -one, picture(0).copy(), {"image": "i"}))
 
 
-def test_a_picture_in_a_file_counts_with_its_content(tmp_path):
-    (tmp_path / "a.png").write_bytes(b"one")
-    before = digest(example(0, "?", "red", str(tmp_path / "a.png")))
-    (tmp_path / "a.png").write_bytes(b"two")
-    assert digest(example(0, "?", "red", str(tmp_path / "a.png"))) != before
-    with pytest.raises(ConfigError, match=r"example 'e0': field image: '.*b\.png' cannot be read"):
-        digest(example(0, "?", "red", str(tmp_path / "b.png")))
-
-
 def write(path: Path, name: str, begin) -> None:
     file = AnswerFile(path)
     begin.wait()
@@ -175,33 +163,3 @@ def test_a_damaged_file_is_said_once_and_the_run_goes_on(tmp_path, caplog):
     assert file["a"] == {"x": 0.5}
     assert "b" not in file
     assert len(caplog.records) == 1
-
-
-def test_where_nothing_can_be_written_the_run_goes_on(causal, tmp_path, caplog):
-    (tmp_path / "taken").write_text("a file")
-    cached = CachedTaskModel(Counted(causal), tmp_path / "taken")
-    with caplog.at_level(logging.WARNING):
-        first = cached.score(QUERIES, [[], []], [["red"], ["red"]])
-        assert cached.score(QUERIES, [[], []], [["red"], ["red"]]) == first
-        cached.score(QUERIES, [DEMOS, []], [["red"], ["x"]])
-    assert sum("not kept for later ones" in record.getMessage() for record in caplog.records) == 1
-    assert len(cached.model.asked) == 4
-
-
-def test_numbers_come_back_exactly(tmp_path):
-    values = [-1.0 / 3, float("-inf"), 5e-324, -0.0]
-    AnswerFile(tmp_path / "a.sqlite").add({"k": {str(place): value for place, value in enumerate(values)}})
-    file = AnswerFile(tmp_path / "a.sqlite")
-    file.read(["k"])
-    assert [json.dumps(value) for value in file["k"].values()] == [json.dumps(value) for value in values]
-
-
-def test_what_was_computed_by_other_threads_is_not_read(causal_folder, tmp_path, monkeypatch):
-    monkeypatch.setenv("GROUPWISE_CACHE", str(tmp_path))
-    before = torch.get_num_threads()
-    paths = []
-    for threads in (1, 2, 1):
-        torch.set_num_threads(threads)
-        paths.append(CausalLM(path=str(causal_folder)).open().file.path)
-    torch.set_num_threads(before)
-    assert paths[0] == paths[2] != paths[1]

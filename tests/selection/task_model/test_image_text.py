@@ -109,12 +109,6 @@ def test_a_chat_shows_its_pictures_in_the_order_of_the_demonstrations(plain, lla
     assert found == pytest.approx(naive(plain, inputs, "red"), abs=1e-9)
 
 
-def test_a_picture_may_be_a_file(ours, tmp_path):
-    Image.fromarray(picture(2)).save(tmp_path / "two.png")
-    from_file = query("q0", "f + a?", str(tmp_path / "two.png"))
-    assert ours.score([from_file], [[DEMOS[0]]], [["red"]]) == ours.score([QUERIES[0]], [[DEMOS[0]]], [["red"]])
-
-
 def test_errors_name_the_query_or_the_example(ours, llava_folder):
     with pytest.raises(ConfigError, match="query 'q': field image is missing"):
         ours.score([query("q", "a?")], [[]], [["red"]])

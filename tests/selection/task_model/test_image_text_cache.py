@@ -57,7 +57,7 @@ class Processor:
         return {"input_ids": ids, "attention_mask": torch.ones_like(ids), "mm_token_type_ids": pictured, **pixels}
 
 
-@pytest.fixture(scope="module", params=["qwen2_5_vl", "qwen3_vl"])
+@pytest.fixture(scope="module", params=["qwen3_vl", pytest.param("qwen2_5_vl", marks=pytest.mark.slow)])
 def opened(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, Processor]:
     """A model of random weights from its folder, and its processor."""
     tokenizer = character_tokenizer(LETTERS, words=[f" {word}" for word in WORDS], special=SPECIAL)

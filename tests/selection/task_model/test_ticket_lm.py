@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from groupwise_selection.source.tickets import DESKS, Tickets, decisive, same_key
+from groupwise_selection.source.tickets import DESKS, Tickets, decisive
 from groupwise_selection.task_model.config import TEMPLATE, TicketLM
 from groupwise_selection.task_model.ticket_lm import texts, tokenizer, trained_folder
 
@@ -43,13 +42,6 @@ def test_the_folder_is_kept_and_loads_elsewhere(tmp_path, monkeypatch):
     assert words.decode(words.encode("north gold web kim new atlas: elm\n")) == "north gold web kim new atlas: elm\n"
 
 
-def test_where_the_cache_cannot_be_written_it_is_trained_all_the_same(tmp_path, monkeypatch, caplog):
-    (tmp_path / "taken").write_text("a file")
-    monkeypatch.setenv("GROUPWISE_CACHE", str(tmp_path / "taken"))
-    assert (trained_folder(TicketLM(width=8, num_steps=1, batch_size=2)) / "model.safetensors").is_file()
-    assert "could not be kept for later runs" in caplog.text
-
-
 def test_a_family_that_keeps_a_state_writes_answers_too(tmp_path, monkeypatch):
     monkeypatch.setenv("GROUPWISE_CACHE", str(tmp_path))
     model = TicketLM(width=16, num_steps=2, batch_size=4).open()
@@ -66,20 +58,3 @@ def test_a_family_that_keeps_a_state_writes_answers_too(tmp_path, monkeypatch):
             ids.append(int(network(torch.tensor([ids])).logits[0, -1].argmax()))
         naive = words.decode(ids[len(prompt) :])
         assert text == naive.split("\n")[0].split(words.eos_token)[0].strip()
-
-
-@pytest.mark.nightly
-def test_the_task_model_sends_tickets_as_the_demonstrations_were_sent():
-    model = TicketLM().open()
-    queries = Tickets(num_train=2, num_validation=1, num_held_out=200).read().held_out
-
-    def right(choose):
-        demos = [choose(query) for query in queries]
-        scores = model.score(queries, demos, [query.choices for query in queries])
-        return np.mean(
-            [query.choices[int(np.argmax(values))] == query.answer for query, values in zip(queries, scores)]
-        )
-
-    assert right(lambda query: []) < 0.3
-    assert right(lambda query: [next(example for example in query.pool if same_key(query, example))]) > 0.95
-    assert right(lambda query: [example for example in query.pool if not same_key(query, example)][:4]) < 0.4

@@ -40,18 +40,6 @@ class TwoLengths(StableDiffusion3):  # type: ignore[misc]
         return condition, negative | {"encoder_hidden_states": negative["encoder_hidden_states"][:, :7]}
 
 
-class OneName(StableDiffusion3):  # type: ignore[misc]
-    def encode(self, pipe: Any, prompts: Any, negatives: Any, size: Any) -> Any:
-        condition, negative = super().encode(pipe, prompts, negatives, size)
-        return condition, {name: value for name, value in negative.items() if name != "pooled_projections"}
-
-
-class Noisy(StableDiffusion3):  # type: ignore[misc]
-    def forward(self, *arguments: Any) -> Tensor:
-        prediction = super().forward(*arguments)
-        return prediction + 0.01 * torch.randn_like(prediction)
-
-
 class Flat(StableDiffusion3):  # type: ignore[misc]
     def forward(self, *arguments: Any) -> Tensor:
         return super().forward(*arguments).flatten(1)
@@ -87,7 +75,7 @@ def test_an_adapter_by_import_path_serves_as_the_shipped_one(folder: Path, tmp_p
 
 
 REFUSED = {
-    f"{HERE}:Min": "has no 'Min'; it has Flat, Lacking, Mine, NeedsArguments, Noisy, OneName, ",
+    f"{HERE}:Min": "has no 'Min'; it has Flat, Lacking, Mine, NeedsArguments, TwoLengths, ",
     "no_such_module:Mine": "the module 'no_such_module' cannot be imported: ModuleNotFoundError",
     f"{HERE}:Lacking": "Lacking lacks encode; groupwise_images.diffusion.pipeline_adapter.PipelineAdapter says what",
     f"{HERE}:folder": "does not extend groupwise_images.diffusion.pipeline_adapter.PipelineAdapter; write class ",
@@ -107,9 +95,7 @@ def test_a_wrong_path_is_refused_in_one_line_when_it_is_read(path: str, reason: 
 
 WRONG = {
     "TwoLengths": "TwoLengths.encode: 'encoder_hidden_states' is [1, 272, 16] of the prompts and [1, 7, 16] of the neg",
-    "OneName": "OneName.encode: 'pooled_projections' is in one of the two conditions alone; return it in both",
-    "Noisy": "Noisy.forward gave two predictions for the same latents, ",
-    "Flat": "Flat.forward returned [2, 128] for latents of [2, 4, 8, 4]; return one prediction of the latents' shape",
+    "Flat": "Flat.forward returned [1, 128] for latents of [1, 4, 8, 4]; return one prediction of the latents' shape",
 }
 
 

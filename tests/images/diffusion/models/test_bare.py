@@ -71,13 +71,6 @@ def test_half_precision_weights_score_in_fp32() -> None:
     assert torch.allclose(given.score(samples, torch.arange(6), EVERYTHING).log_prob, samples.old_log_prob, atol=5e-2)
 
 
-def test_fresh_weights_are_those_of_the_seed() -> None:
-    first, again, other = domain(), domain(), domain({"model": {"seed": 4}})
-    weights = [next(each.module.parameters()) for each in (first, again, other)]
-    assert torch.equal(weights[0], weights[1])
-    assert not torch.equal(weights[0], weights[2])
-
-
 @pytest.mark.parametrize("missing", ["transformer", "scheduler"])
 def test_a_folder_without_a_part_is_refused(tmp_path: Path, missing: str) -> None:
     domain().save(tmp_path)

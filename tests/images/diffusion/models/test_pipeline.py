@@ -17,8 +17,7 @@ from groupwise.config import ConfigError
 from groupwise_images.diffusion.model import Pretrained
 from groupwise_images.diffusion.models.open import without_dropout
 from groupwise_images.diffusion.models.pipeline import SHIPPED, PipelineDenoiser, is_pipeline, open_pipeline
-from groupwise_images.diffusion.sampler import ODE, Step
-from groupwise_images.diffusion.transition import transition
+from groupwise_images.testing import _drawn
 
 # Not square, so that height and width cannot be exchanged unseen.
 SIZE = (16, 8)
@@ -61,15 +60,7 @@ def prompts(name: str, negative: bool = False) -> list[dict[str, Any]]:
 
 def ode(denoiser: PipelineDenoiser, noise: Tensor, rows: list[dict[str, Any]], guidance: float) -> Tensor:
     """Images from noise, by this project's own transitions without noise."""
-    schedule = denoiser.schedule(STEPS)
-    latents, condition = noise, denoiser.encode(rows)
-    with torch.no_grad():
-        for index in range(STEPS):
-            timestep = schedule.timestep[index].float().expand(len(latents))
-            prediction = denoiser.predict(latents, timestep, condition, guidance)
-            step = Step.of(schedule, torch.full((len(latents),), index))
-            latents = transition(ODE(), denoiser.parametrisation, latents, prediction, step).mean
-        return denoiser.decode(latents)
+    return _drawn(denoiser, denoiser.schedule(STEPS), noise, rows, guidance)
 
 
 def by_the_pipeline(pipe: Any, name: str, noise: Tensor, rows: list[dict[str, Any]], guidance: float) -> Tensor:
@@ -201,19 +192,6 @@ def test_images_go_to_latents_and_back(folders: dict[str, Path]) -> None:
 
 
 @pytest.mark.slow
-def test_sharded_files_and_variants(tmp_path: Path) -> None:
-    pipe = build("StableDiffusionPipeline")
-    pipe.save_pretrained(tmp_path / "shards", safe_serialization=True, max_shard_size="20KB")
-    assert len(list((tmp_path / "shards" / "unet").glob("*-of-*.safetensors"))) > 1
-    pipe.save_pretrained(tmp_path / "variant", safe_serialization=True, variant="fp16")
-    first = opened(tmp_path / "shards", "StableDiffusionPipeline").module.state_dict()
-    second = opened(tmp_path / "variant", "StableDiffusionPipeline", variant="fp16").module.state_dict()
-    assert all(torch.equal(value, second[name]) for name, value in first.items())
-    with pytest.raises(ConfigError, match="cannot be loaded as StableDiffusionPipeline"):
-        opened(tmp_path / "variant", "StableDiffusionPipeline")
-
-
-@pytest.mark.slow
 def test_stable_diffusion_3_without_its_third_text_encoder(folders: dict[str, Path], tmp_path: Path) -> None:
     name = "StableDiffusion3Pipeline"
     pipe = diffusers.StableDiffusion3Pipeline.from_pretrained(folders[name], text_encoder_3=None, tokenizer_3=None)
@@ -226,25 +204,6 @@ def test_stable_diffusion_3_without_its_third_text_encoder(folders: dict[str, Pa
         noise = torch.randn(2, *denoiser.latent_shape, generator=torch.Generator().manual_seed(1))
         expected = by_the_pipeline(pipe, name, noise, prompts(name), 4.0)
         assert float((ode(denoiser, noise, prompts(name), 4.0) - expected).abs().max()) < 2e-5
-
-
-@pytest.mark.slow
-def test_every_part_is_opened_in_the_dtype_that_the_denoiser_was_saved_in(tmp_path: Path) -> None:
-    for shards in ("10GB", "10KB"):
-        pipe = build("StableDiffusionPipeline").to(dtype=torch.bfloat16)
-        pipe.save_pretrained(tmp_path / shards, variant="half", max_shard_size=shards)
-        denoiser = opened(tmp_path / shards, "StableDiffusionPipeline", variant="half")
-        assert denoiser.module.dtype == denoiser.pipe.text_encoder.dtype == torch.bfloat16
-        assert denoiser.pipe.vae.dtype == torch.float32
-        noise = torch.randn(2, *denoiser.latent_shape)
-        assert (
-            denoiser.predict(
-                noise, torch.full((2,), 500.0), denoiser.encode(prompts("StableDiffusionPipeline")), 7.5
-            ).dtype
-            == torch.float32
-        )
-    wide = opened(tmp_path / "10KB", "StableDiffusionPipeline", variant="half", dtype="float32")
-    assert wide.module.dtype == wide.pipe.text_encoder.dtype == torch.float32
 
 
 def test_another_size_than_the_models_own(folders: dict[str, Path]) -> None:
@@ -316,8 +275,7 @@ def test_schedulers_that_cannot_be_made_stochastic_and_models_for_other_tasks(tm
         opened(saved("StableDiffusionPipeline", tmp_path / "inpaint", in_channels=9), "StableDiffusionPipeline")
 
 
-@pytest.mark.parametrize("value", [float("nan"), float("inf")])
-def test_a_frozen_part_that_gives_nothing_finite_is_named(folders: Folders, value: float) -> None:
+def test_a_frozen_part_that_gives_nothing_finite_is_named(folders: Folders) -> None:
     """Eight bits would turn NaN into black pictures and infinity into white ones, which rewards take for pictures."""
     denoiser = opened(folders["StableDiffusionPipeline"], "StableDiffusionPipeline")
     pipe, latents = denoiser.pipe, torch.zeros(2, *denoiser.latent_shape)
@@ -336,7 +294,7 @@ def test_a_frozen_part_that_gives_nothing_finite_is_named(folders: Folders, valu
     for weight, named, use in parts:
         before = weight.detach().clone()
         with torch.no_grad():
-            weight[0] = value
+            weight[0] = float("nan")
             with pytest.raises(ConfigError, match=f"{named} .*NaN or infinity"):
                 use()
             weight.copy_(before)

@@ -24,17 +24,6 @@ def test_json_lines_keep_their_columns(tmp_path: Path) -> None:
     assert [(row["prompt"], row["count"]) for row in found] == [("two cubes", 2), ("one cube", 1)]
 
 
-def test_lines_end_at_line_feeds_alone_and_a_mark_of_the_encoding_is_no_text(tmp_path: Path) -> None:
-    (tmp_path / "p.txt").write_bytes("\ufeffein Käfer\r\n\u2028\r\n猫\u2028と犬\x0c, blau\r\n".encode())
-    assert [row["prompt"] for row in PromptFile(path=str(tmp_path / "p.txt")).read().prompts] == [
-        "ein Käfer",
-        "猫\u2028と犬\x0c, blau",
-    ]
-    row = {"prompt": "猫\u2028と\x85犬", "negative_prompt": ""}
-    (tmp_path / "p.JSONL").write_bytes(("\ufeff" + json.dumps(row, ensure_ascii=False) + "\n\n").encode())
-    assert [dict(each) for each in PromptFile(path=str(tmp_path / "p.JSONL")).read().prompts] == [row]
-
-
 def test_a_class_may_be_asked_for_without_words(tmp_path: Path) -> None:
     (tmp_path / "p.jsonl").write_text('{"label": 207}\n{"label": 3, "prompt": "tench"}')
     assert [row["prompt"] for row in PromptFile(path=str(tmp_path / "p.jsonl")).read().prompts] == [
@@ -58,8 +47,3 @@ def test_a_broken_file_is_named_with_its_line(tmp_path: Path, name: str, text: s
     (tmp_path / name).write_text(text)
     with pytest.raises(ConfigError, match=said):
         PromptFile(path=str(tmp_path / name)).read()
-
-
-def test_an_absent_file() -> None:
-    with pytest.raises(ConfigError, match="there is no file"):
-        PromptFile(path="absent.txt").read()

@@ -7,11 +7,9 @@ from scipy.special import betaln, digamma
 from tests.images.restoration.small import EVERYTHING, GATED, domain, nudge, sampled
 
 from groupwise.config import ConfigError
-from groupwise_images.restoration.network import Residual
 from groupwise_images.restoration.policy import GatePolicy
 
 ROWS = torch.arange(6)
-ONE = {"in_channels": 1, "out_channels": 1, "kernel_size": 1}
 
 
 def test_log_probs_are_those_of_torchs_beta_and_the_gates_are_drawn_from_it() -> None:
@@ -116,22 +114,3 @@ def test_control_parameters_of_ones_own_are_tried_before_anything_is_drawn(how: 
         return
     with pytest.raises(ConfigError, match=message):
         domain({"model": {"network": own}}, GATED)
-
-
-def test_a_network_without_gates_has_no_such_policy() -> None:
-    assert Residual().num_controls == 0
-    with pytest.raises(ValueError, match="no control parameters"):
-        domain(
-            {
-                "model": {
-                    "network": {
-                        "kind": "callable",
-                        "path": "torch.nn:Conv2d",
-                        "arguments": ONE,
-                        "channels": 1,
-                        "controls": 2,
-                    }
-                }
-            },
-            GATED,
-        )
