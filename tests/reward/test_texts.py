@@ -20,7 +20,6 @@ from groupwise.reward import (
     ReasoningGym,
     Repetition,
     RewardError,
-    Rewards,
     SoftOverlong,
     score,
 )
@@ -208,13 +207,13 @@ def test_the_tasks_own_score_after_a_round_trip_through_json() -> None:
 
 
 def test_an_unknown_task_is_refused_when_opened() -> None:
-    with pytest.raises(RewardError, match="reward 'gym': reasoning_gym cannot score the task 'count_down'"):
-        Rewards({"gym": ReasoningGym(task="count_down")})
+    with pytest.raises(RewardError, match="reasoning_gym cannot score the task 'count_down'"):
+        ReasoningGym(task="count_down").open()
 
 
 def test_metadata_that_name_no_task() -> None:
-    with pytest.raises(RewardError, match="does not name its task in source_dataset"):
-        score({"gym": ReasoningGym()}, ["?"], ["4"], {"answer": ["4"], "metadata": [{}]})
+    with pytest.raises(ValueError, match="does not name its task in source_dataset"):
+        ReasoningGym()(["?"], ["4"], answer=["4"], metadata=[{}])
 
 
 def test_what_the_library_evaluates_reaches_nothing_behind_the_wall(tmp_path: Path) -> None:

@@ -28,7 +28,7 @@ from groupwise.objective.preset import method_names
 from groupwise.runs import read_run
 from groupwise.streams import Streams
 from groupwise_tinker.client import TinkerError
-from groupwise_tinker.saved import SavedState
+from groupwise_tinker.config import SavedState
 
 ROOT = Path(__file__).parents[2]
 

@@ -14,8 +14,6 @@ from groupwise.reward import CallableReward, Reward, RewardError, Rewards, Rewar
 from groupwise.reward.base import Parted
 from groupwise.reward.scoring.table import RewardLog, TrainerState
 
-HERE = "tests.reward.scoring.test_memory"
-
 
 class Counts:
     """Counts the batches that training has seen."""
@@ -140,12 +138,9 @@ def test_a_method_that_is_called_like_one_of_memory_is_no_memory() -> None:
         scored(rewards)
 
 
-@pytest.mark.parametrize("how", [{"each": True}, {"isolation": "process"}])
-def test_what_remembers_is_called_with_whole_batches_in_this_process(how: dict[str, Any]) -> None:
-    reward = CallableReward(path=f"{HERE}:Counts", **how)
-    with pytest.raises(RewardError, match="a reward that remembers") as caught, Rewards({"own": reward}) as rewards:
-        scored(rewards)
-    assert f"drop {next(iter(how))}" in str(caught.value)
+def test_what_remembers_is_called_with_whole_batches() -> None:
+    with pytest.raises(RewardError, match=r"a reward that remembers .* drop each"):
+        Rewards({"own": CallableReward(path="tests.reward.scoring.test_memory:Counts", each=True)})
 
 
 # A reward that changes its arguments in place changes no other reward's, no record and no row of the caller.
@@ -216,11 +211,8 @@ def logging(
     return [float(trainer_state.global_step + len(ids)) for ids in completion_ids]
 
 
-@pytest.mark.parametrize("isolation", ["thread", "process"])
-def test_trainer_arguments_reach_the_reward_and_its_logged_values_return(isolation: str) -> None:
-    path = "tests.reward.scoring.test_memory:logging"
-    reward = CallableReward(path=path, isolation=isolation)  # type: ignore[arg-type]
-    with Rewards({"logging": reward}) as rewards:
+def test_trainer_arguments_reach_the_reward_and_its_logged_values_return() -> None:
+    with Rewards({"logging": logging}) as rewards:
         rewards.check_columns(["answer"])
         rewards.state = TrainerState(global_step=7, max_steps=10)
         table = rewards.score(PROMPTS, TEXTS, {"completion_ids": [[1, 2], [3]]})
@@ -254,8 +246,6 @@ def test_what_cannot_be_logged_is_refused(call: Any, message: str) -> None:
 
 
 def test_what_a_late_call_logs_is_not_taken() -> None:
-    import threading
-
     ended = threading.Event()
 
     def late(completions: list[str], log_extra: Any) -> list[float]:

@@ -27,9 +27,7 @@ from groupwise.reward import (
     Rewards,
     RewardTable,
     as_judge,
-    needed_by,
     score,
-    trained_on,
 )
 from groupwise.reward.scoring.table import arguments_for, checked_values, needed_columns
 
@@ -48,7 +46,6 @@ def test_values_weights_and_seconds_by_name() -> None:
     assert table.weights == {"brief": 3.0, "exact": 0.0}
     assert table.total() == [1.5, 3.0]
     assert set(table.seconds) == {"brief", "exact"}
-    assert trained_on({"brief": Length(), "exact": ExactAnswer(weight=0.0)}) == ("brief",)
 
 
 def test_functions_are_given_what_they_take_as_trl_gives_it() -> None:
@@ -80,7 +77,6 @@ def test_objects_carry_their_settings() -> None:
             return [float(level) for level in arguments["level"]]
 
     assert score({"mine": Mine()}, PROMPTS, TEXTS, {"level": [1, 2]}).total() == [2.0, 4.0]
-    assert needed_by({"mine": Mine()}) == {"mine": ("level",)}
 
 
 def test_a_column_that_is_not_there() -> None:
@@ -218,7 +214,7 @@ def test_async_ones_that_hang_are_cancelled_or_left() -> None:
         rude_reward = rewards._rewards.pop("rude")
         rewards._rewards["quick"].timeout_seconds = 60.0
         assert rewards.score(PROMPTS, TEXTS).values == {"quick": [1.0, 0.0]}
-        assert rude_reward.worker is None
+        assert rude_reward.job is None
 
 
 def test_a_program_with_a_hung_reward_still_ends() -> None:
@@ -240,7 +236,6 @@ def test_judges_only_where_asked_for() -> None:
         "other": as_judge(Length(target=1, weight=5.0)),
         "plain": as_judge(lambda completions, answer: answer),
     }
-    assert trained_on(rewards) == ("brief",)
     with Rewards(rewards) as opened:
         assert set(opened.score(PROMPTS, TEXTS).values) == {"brief"}
         table = opened.score(PROMPTS, TEXTS, {"answer": [7, 8]}, judges=True)

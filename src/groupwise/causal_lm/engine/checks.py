@@ -1,37 +1,13 @@
-"""Refusals of a server whose texts are too short, or whose model or tokenizer is another one than the trained."""
+"""Refusals of a server whose texts are too short, or whose tokenizer is another one than the trained."""
 
 from __future__ import annotations
 
 import asyncio
 import json
-import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-from torch import nn
-
 from groupwise.causal_lm.engine.server import EngineError, Interrupted, Server
-
-
-async def ask(client: Any, server: Server, path: str, body: Mapping[str, Any], *, is_quick: bool = False) -> Any:
-    """Returns a server's reply; None where it refuses the request or fails at this route alone, as a server that lacks
-    the route does. If a server fails at every route, the next request finds it.
-
-    Args:
-        client, path, body, is_quick: see `Server.call`.
-        server: the one that is asked.
-
-    Raises:
-        Interrupted: it does not answer, or is busy.
-    """
-    try:
-        return await server.call(client, path, body, is_quick=is_quick)
-    except EngineError:
-        return None
-    except Interrupted as error:
-        if error.status and not error.is_busy:
-            return None
-        raise
 
 
 async def check_length(client: Any, server: Server, num_tokens: int) -> None:
@@ -85,70 +61,6 @@ def _longest(text: str, model: str) -> int | None:
         return None
 
 
-# Compares the shape of a server's model with the trained one's. A server that reads weights of another shape crashes at
-# its next request or holds a mixture of two models, even if it belongs to somebody else.
-
-_EMBEDDING = re.compile(r"embedding_dim=(\d+), org_vocab_size=(\d+)")
-"""vLLM's description of an embedding or a head."""
-
-_MEMBER = re.compile(r"\((\d+)(?:-(\d+))?\): ")
-"""The start of a line about a module in a list; equal modules in a row share a line."""
-
-
-async def check_shape(client: Any, server: Server, model: Any) -> None:
-    """Asks a server to describe its model, which must have a head or an embedding of the trained head's shape, and as
-    many layers. Layers are distinguished from other lists of modules where both models have lists of one length alone.
-
-    Args:
-        client: an `httpx.AsyncClient`.
-        server: the one that is asked; a server that cannot describe it passes.
-        model: the trained one, without its adapter.
-
-    Raises:
-        EngineError: the server's model has another shape.
-        Interrupted: it does not answer.
-    """
-    reply = await ask(client, server, "/collective_rpc", {"method": "get_model_inspection"}, is_quick=True)
-    results = reply.get("results") if isinstance(reply, dict) else None
-    text = "\n".join(map(str, results)) if isinstance(results, list) else ""
-    head, shapes = model.get_output_embeddings(), [tuple(map(int, shape)) for shape in _EMBEDDING.findall(text)]
-    if shapes and (head.in_features, head.out_features) not in shapes:
-        width, rows = shapes[-1]
-        _refuse(server, f"its head is {rows} x {width}, the trained model's {head.out_features} x {head.in_features}")
-    lengths = {len(module) for module in model.modules() if isinstance(module, nn.ModuleList)}
-    served = lengths_of_lists(text)
-    if len(served) == len(lengths) == 1 and served != lengths:
-        _refuse(server, f"it has {served.pop()} layers, the trained model {lengths.pop()}")
-
-
-def lengths_of_lists(text: str) -> set[int]:
-    """Returns the lengths of the lists of modules in vLLM's description of a model.
-
-    Example:
-        >>> lengths_of_lists(
-        ...     "Model()(\\n  (layers): ModuleList()(\\n    (0-2): 3 x Layer()\\n    (3): Other()\\n  )\\n)"
-        ... )
-        {4}
-    """
-    lengths, around = dict[int, int](), list[tuple[int, int, str]]()
-    for number, line in enumerate(text.splitlines()):
-        content = line.lstrip()
-        indent = len(line) - len(content)
-        while around and around[-1][0] >= indent:
-            around.pop()
-        if (member := _MEMBER.match(content)) and around and "ModuleList" in around[-1][2]:
-            lengths[around[-1][1]] = int(member[2] or member[1]) + 1
-        around.append((indent, number, content))
-    return set(lengths.values())
-
-
-def _refuse(server: Server, difference: str) -> None:
-    raise EngineError(
-        f"domain.engine: {server.address} serves another model: {difference}; start it on the folder that is trained,"
-        " or write its address"
-    )
-
-
 # Compares a server's tokenizer with the trained model's. Prompts are sent as token ids, so a server with another
 # vocabulary would read another text. Weights of another shape would crash it, even if it belongs to somebody else.
 
@@ -176,7 +88,15 @@ async def check_vocabulary(client: Any, server: Server, tokenizer: Any, prompts:
         if not expected:
             continue
         body = {"model": server.config.model, "prompt": text, "add_special_tokens": False}
-        reply = await ask(client, server, "/tokenize", body)
+        try:
+            reply = await server.call(client, "/tokenize", body)
+        except EngineError:
+            return
+        except Interrupted as error:
+            # A server that fails at this route alone has no tokenizer, as token ids need none.
+            if error.status and not error.is_busy:
+                return
+            raise
         tokens = reply.get("tokens") if isinstance(reply, dict) else None
         if not isinstance(tokens, list) or tokens == expected:
             return

@@ -11,7 +11,7 @@ from typing import Any, final
 from groupwise.causal_lm.config import SamplingConfig, VllmEngine
 from groupwise.causal_lm.engine.checks import check_length, check_vocabulary
 from groupwise.causal_lm.engine.proof import Difference, Proof
-from groupwise.causal_lm.engine.server import LONGEST_REST, EngineError, Interrupted, Piece, Server, request_body
+from groupwise.causal_lm.engine.server import EngineError, Interrupted, Piece, Server, request_body
 from groupwise.causal_lm.engine.transport import Transport, named
 
 log = logging.getLogger("groupwise")
@@ -113,15 +113,17 @@ class Fleet:
         clock = asyncio.get_running_loop().time
         while True:
             first = number % len(self.servers)
+            # Where all rest, nobody else would take a resting server's groups.
+            all_rest = all(server.rests_until > clock() for server in self.servers)
             for server in [*self.servers[first:], *self.servers[:first]]:
-                if server.rests_until > clock():
+                if server.rests_until > clock() and not all_rest:
                     continue
-                began = clock()
+                began, rest_ends = clock(), server.rests_until
                 try:
                     async with server.lock:
                         if self.ended_by is not None:
                             raise self.ended_by
-                        if server.rests_until > clock():
+                        if server.rests_until > rest_ends:
                             # The previous holder of the lock found that this server does not answer.
                             continue
                         began = clock()
@@ -135,7 +137,6 @@ class Fleet:
                 raise EngineError(reason)
             if all(self._has_tried_long(server, clock()) for server in self.servers):
                 raise EngineError(self._no_answer())
-            self._end_long_rests(clock())
             next_try = min(server.rests_until for server in self.servers)
             await asyncio.sleep(max(0.02, min(next_try - clock(), 1.0)))
 
@@ -225,9 +226,6 @@ class Fleet:
             await check_length(client, server, self.longest)
         if self._transport is not None and self._tokenizer is not None:
             await check_vocabulary(client, server, self._tokenizer, self._proof.prompts)
-            with named(self._transport, "check"):
-                async with asyncio.timeout(self._config.timeout_seconds):
-                    await self._transport.check(client, server)
         server.is_checked = True
 
     async def _renew(self, client: Any, server: Server) -> None:
@@ -275,16 +273,6 @@ class Fleet:
         difference = self._proof.compare(pieces)
         self._count("proof_seconds", time.perf_counter() - began)
         return pieces, difference
-
-    def _end_long_rests(self, now: float) -> None:
-        """Ends long rests where every other server has failed for a while, because nobody else would take the groups of
-        the resting ones.
-        """
-        resting = [server for server in self.servers if server.rests_until - now > LONGEST_REST]
-        since = [server.failing_since for server in self.servers if server not in resting]
-        if all(begin is not None and now - begin > LONGEST_REST for begin in since):
-            for server in resting:
-                server.rests_until = now
 
     def _has_tried_long(self, server: Server, now: float) -> bool:
         begin = server.failing_since

@@ -18,7 +18,7 @@ from groupwise.reward.base import Noted, Reward, RewardError, Value
 from groupwise.reward.completions import Text, completion_text
 from groupwise.reward.programs import isolated_test
 from groupwise.reward.programs.sandbox import Finished, Limits, python, run_limited
-from groupwise.reward.scoring.process import Worker
+from groupwise.reward.scoring.threads import Job
 from groupwise.reward.wall import machine_wall
 
 _FENCE = re.compile(r"^```[ \t]*([\w+-]*)[^\n]*\n(.*?)^```", re.DOTALL | re.MULTILINE)
@@ -167,10 +167,8 @@ class UnitTests(Reward):
                 ' cannot be kept; run in a container without network and write "allow"'
             )
         # The trial runs in a thread, because the caller may already have an event loop, as a notebook does.
-        worker = Worker("unit_tests")
-        tried = worker.start(lambda: self._limited([*python(), "-c", "pass"]))
-        tried.done.wait()
-        worker.leave()
+        tried = Job("unit_tests", lambda: self._limited([*python(), "-c", "pass"]))
+        tried.ends_within(None)
         if tried.error is not None or tried.value.status != 0:
             raise RewardError(
                 f"unit_tests: an empty program ends with {tried.error or tried.value} under memory_mb ="
