@@ -111,12 +111,17 @@ class Fleet:
                 sent.
         """
         clock = asyncio.get_running_loop().time
+        first = number % len(self.servers)
         while True:
-            first = number % len(self.servers)
-            # Where all rest, nobody else would take a resting server's groups.
-            all_rest = all(server.rests_until > clock() for server in self.servers)
+            if reason := self._exit_reason():
+                raise EngineError(reason)
+            if all(self._has_tried_long(server, clock()) for server in self.servers):
+                raise EngineError(self._no_answer())
+            # Where all rest, nobody else would take a resting server's groups: it is asked after a second at most.
+            rest = min(server.rests_until for server in self.servers) - clock()
+            await asyncio.sleep(max(0.0, min(rest, 1.0)))
             for server in [*self.servers[first:], *self.servers[:first]]:
-                if server.rests_until > clock() and not all_rest:
+                if server.rests_until > clock() and rest <= 0:
                     continue
                 began, rest_ends = clock(), server.rests_until
                 try:
@@ -133,12 +138,6 @@ class Fleet:
                     return server
                 except Interrupted as error:
                     self.failed(server, error, waited=clock() - began)
-            if reason := self._exit_reason():
-                raise EngineError(reason)
-            if all(self._has_tried_long(server, clock()) for server in self.servers):
-                raise EngineError(self._no_answer())
-            next_try = min(server.rests_until for server in self.servers)
-            await asyncio.sleep(max(0.02, min(next_try - clock(), 1.0)))
 
     def begin_batch(self) -> None:
         """Renews the patience with every server. A server that failed continues its rest."""
