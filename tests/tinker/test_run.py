@@ -34,9 +34,9 @@ ROOT = Path(__file__).parents[2]
 
 
 def test_a_run_learns_and_frees_its_adapters(place: Place, state: StandIn, capsys: pytest.CaptureFixture[str]) -> None:
-    result = run(place.experiment("train.num_steps=12"), place.folder / "run")
+    result = run(place.experiment("train.num_steps=6"), place.folder / "run")
     scores = [row["eval/sampled/sevens"] for row in read_run(place.folder / "run").rows if "eval/sampled/sevens" in row]
-    assert scores[-1] > scores[0] + 0.5
+    assert scores[-1] > scores[0] + 0.3
     assert result.summary["after"] > result.summary["before"]
     assert not state.adapters, "every adapter is unloaded, that of the reference too"
     output = " ".join(capsys.readouterr().out.split())
@@ -72,7 +72,6 @@ def test_a_run_whose_engine_died_says_so_and_goes_on_from_the_saved_state(place:
 
 READERS_OF_MORE = ("awm", "diffusion_nft", "flow_dppo", "flow_grpo", "grpo_guard", "source_002", "source_003")
 """Methods that read more than log-probs."""
-"""A method of every scope: decision, member, batch."""
 
 
 @pytest.mark.parametrize(
