@@ -191,9 +191,15 @@ class Service:
             TinkerError: the server fails, or has no free place until the deadline.
         """
         config, end = self.config, time.monotonic() + self.config.timeout_seconds
+
+        def work() -> Any:
+            return self._client.create_lora_training_client(
+                base_model=config.base_model, rank=config.rank, seed=seed % 2**31
+            )
+
         while True:
             try:
-                training = self.call("create_lora_training_client", lambda: self._open_training(seed))
+                training = self.call("create_lora_training_client", work)
                 self._session = training.holder
                 self._adapters.append(Adapter(self, training))
                 return self._adapters[-1]
@@ -268,12 +274,6 @@ class Service:
             self._loop = client.create_rest_client().holder.get_loop()
             self._begun_before = WeakSet(asyncio.all_tasks(self._loop))
         return client
-
-    def _open_training(self, seed: int) -> Any:
-        config = self.config
-        return self._client.create_lora_training_client(
-            base_model=config.base_model, rank=config.rank, seed=seed % 2**31
-        )
 
 
 @final

@@ -13,8 +13,7 @@ from torch import Tensor
 
 from groupwise.causal_lm.backbone import Backbone
 from groupwise.causal_lm.config import SamplingConfig, VllmEngine
-from groupwise.causal_lm.engine.checks import too_short
-from groupwise.causal_lm.engine.fleet import Fleet
+from groupwise.causal_lm.engine.fleet import Fleet, too_short
 from groupwise.causal_lm.engine.proof import Difference, Proof
 from groupwise.causal_lm.engine.server import WITHOUT_PROXY, EngineError, Interrupted, request_body
 from groupwise.causal_lm.engine.started import StartedServer
