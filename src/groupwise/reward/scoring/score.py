@@ -71,7 +71,7 @@ class _OpenReward:
         if self.copies:
             kept = {name: arguments.pop(name) for name in TRAINER_ARGUMENTS if name in arguments}
             arguments = copy.deepcopy(arguments) | kept
-        self.job = Job(f"reward-{self.name}", lambda: self.function(**arguments), self._loop)
+        self.job = Job(self.name, lambda: self.function(**arguments), self._loop)
         return self.job
 
     def abandon(self) -> None:

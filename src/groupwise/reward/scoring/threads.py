@@ -79,7 +79,7 @@ class Job(threading.Thread):
     """
 
     def __init__(self, name: str, call: Callable[[], Any], loop: EventLoop | None = None) -> None:
-        super().__init__(name=name, daemon=True)
+        super().__init__(name=f"reward-{name}", daemon=True)
         self._call, self._loop, self._owns_loop = call, loop or EventLoop(), loop is None
         self._awaited: concurrent.futures.Future[Any] | None = None
         self.value: Any = None
