@@ -77,20 +77,16 @@ def stripped(completions: list[Any], **columns: Any) -> list[float]:
     return [float(completion.strip() == "4") for completion in completions]
 
 
-@pytest.mark.parametrize("isolation", ["thread", "process"])
-def test_an_error_of_the_other_form_says_both_and_what_to_write(isolation: str) -> None:
-    def reward(name: str) -> CallableReward:
-        return CallableReward(path=f"tests.reward.test_completions:{name}", isolation=isolation)  # type: ignore[arg-type]
-
+def test_an_error_of_the_other_form_says_both_and_what_to_write() -> None:
     with pytest.raises(
         RewardError, match=r'completions were texts \("..."\): .* write completions = "messages"'
     ) as told:
-        score({"x": reward("shipped")}, ["a", "b"], TEXTS)
+        score({"x": shipped}, ["a", "b"], TEXTS)
     # Missing values for ever are no remedy.
     assert "on_error" not in str(told.value)
     assert "\n" not in str(told.value)
     with pytest.raises(RewardError, match=r'completions were lists of messages .* write completions = "text"'):
-        score({"x": reward("stripped")}, CHATS, TEXTS)
+        score({"x": stripped}, CHATS, TEXTS)
 
 
 def test_another_form_is_refused() -> None:

@@ -41,7 +41,7 @@ KNIGHT = "<think>.</think><answer>Al is a knight</answer>"
 READERS: dict[str, tuple[dict[str, Any], str, dict[str, Any]]] = {
     "exact_answer": ({}, "4", {}),
     "numeric_answer": ({}, "so 4", {}),
-    "math_verify": ({"seconds_per_answer": 20.0, "timeout_seconds": 600.0}, "$4$", {}),
+    "math_verify": ({"seconds_per_answer": 20.0}, "$4$", {}),
     "format": ({}, "<think>a</think><answer>b</answer>", {}),
     "length": ({"target": 2}, "one two", {}),
     "coherence": ({}, "因为", {}),
@@ -77,7 +77,7 @@ def configured(judge_address: str, tmp_path_factory: pytest.TempPathFactory) -> 
 
     @functools.cache
     def get(kind: str) -> Reward:
-        settings = dict(READERS[kind][0])
+        settings = {"timeout_seconds": 600.0, **READERS[kind][0]}
         if kind == "judge":
             settings |= {"address": judge_address, "num_retries": 0}
         if kind == "reward_model":
@@ -129,18 +129,19 @@ def test_every_kind_reads_hostile_texts_below_or_reads_none() -> None:
 def hurt_by(kind: str, names: Iterable[str], rewards: Rewards) -> list[str]:
     """The texts that change the reward of an ordinary neighbour, or that end in an event of the batch."""
     _, ordinary, columns = READERS[kind]
-    ordinary_values = scored(rewards, [ordinary, ordinary], COLUMNS | columns).values["r"]
-    hurt = []
-    for name in names:
-        table = scored(rewards, [ordinary, TEXTS[name], ordinary], COLUMNS | columns)
-        values = table.values["r"]
-        if kind == "win_rate":
-            kept = None not in values
-        else:
+    expected = scored(rewards, [ordinary] * 2, COLUMNS | columns).values["r"][0]
+    names, hurt = list(names), []
+    # Where members are compared with each other, a text has a batch of its own.
+    for batch in [[name] for name in names] if kind == "win_rate" else [names]:
+        completions = [ordinary, *(text for name in batch for text in (TEXTS[name], ordinary))]
+        table = scored(rewards, completions, COLUMNS | columns)
+        ended = {event.member for event in table.events if event.name in ("timeout", "error")}
+        for place, name in enumerate(batch):
+            around = [table.values["r"][2 * place], table.values["r"][2 * place + 2]]
             # A longer neighbour pads the batch of a model, which rounds in another order.
-            kept = [values[0], values[2]] == pytest.approx(ordinary_values, rel=1e-4)
-        if not kept or {"timeout", "error"} & {event.name for event in table.events}:
-            hurt.append(name)
+            kept = None not in around if kind == "win_rate" else around == pytest.approx([expected] * 2, rel=1e-4)
+            if not kept or ended & {None, 2 * place + 1}:
+                hurt.append(name)
     return hurt
 
 
@@ -158,7 +159,7 @@ MANY_WORDS = ["10 MB of words", "10 MB of lines"]
 
 def texts_for(kind: str) -> list[str]:
     """The texts of `make test`: all that a kind is done with in a moment."""
-    if kind in ("math_verify", "reward_model", "judge"):
+    if kind in ("math_verify", "reward_model", "judge", "numeric_answer"):
         left_out = {*ENDLESS.get(kind, ()), *LARGE} - {"10 MB of letters and digits"}
     else:
         left_out = set() if kind == "repetition" else set(MANY_WORDS)
@@ -291,7 +292,10 @@ def _tried(gym: Rewards, task: str, texts: dict[str, str]) -> None:
 @pytest.mark.usefixtures("untouched")
 @pytest.mark.parametrize(
     "task",
-    ["countdown", "spiral_matrix", "simple_integration", "prime_factorization"],
+    [
+        *("prime_factorization", "spiral_matrix"),
+        *(pytest.param(task, marks=pytest.mark.slow) for task in ("countdown", "simple_integration")),
+    ],
 )
 def test_hostile_answers_to_tasks_that_evaluate_or_recurse(task: str, gym: Rewards) -> None:
     _tried(gym, task, SHORT)

@@ -8,7 +8,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from groupwise.integrations.foreign import loss_refusals
+from groupwise.integrations.foreign import loss_refusals, refuse
 from groupwise.objective import Objective
 from groupwise.objective.batch import Acted, Batch
 from groupwise.objective.divergence import NoDivergence
@@ -49,8 +49,7 @@ def micro_batch_loss(
         >>> round(loss(live, old, advantages, torch.ones(2, 2), count=4).total.item(), 4)
         -0.125
     """
-    if problems := list(refusals(objective, system, passes, aggregations)):
-        raise ValueError("; ".join(problems))
+    refuse(refusals(objective, system, passes, aggregations))
     loss = step_share(objective)
     needed = sorted(objective.requires_rollouts & set(passes))
 

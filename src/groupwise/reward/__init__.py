@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from groupwise.reward.base import Noted, Reward, RewardError, RewardFunction
 from groupwise.reward.callable import CallableReward
 from groupwise.reward.config import RewardConfig
-from groupwise.reward.scoring.score import Rewards, as_judge, needed_by, score, trained_on
+from groupwise.reward.scoring.score import Rewards, as_judge, score
 from groupwise.reward.scoring.table import RewardEvent, RewardTable
 
 if TYPE_CHECKING:
@@ -49,9 +49,7 @@ __all__ = [
     "UnitTests",
     "WinRate",
     "as_judge",
-    "needed_by",
     "score",
-    "trained_on",
 ]
 
 _MODULES = {

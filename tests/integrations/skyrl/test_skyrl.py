@@ -98,13 +98,6 @@ def test_the_loss_is_skyrls_for_its_own_kinds(case: dict[str, Any]) -> None:
             assert row == pytest.approx(skyrls, rel=FP32, abs=FP32)
 
 
-@pytest.mark.parametrize("case", GOLDEN["through_ray"], ids=lambda case: case["preset"])
-def test_a_worker_of_ray_fetched_ours_and_computed_skyrls(case: dict[str, Any]) -> None:
-    assert case["groupwise"]["value"] == pytest.approx(case["skyrl"]["value"], rel=FP32)
-    for row, skyrls in zip(case["groupwise"]["gradient"], case["skyrl"]["gradient"], strict=True):
-        assert row == pytest.approx(skyrls, rel=FP32, abs=FP32)
-
-
 @pytest.mark.parametrize("name", method_names())
 def test_every_preset_runs_in_micro_batches_or_is_refused(name: str) -> None:
     objective = Objective.preset(name)

@@ -40,9 +40,6 @@ def test_a_preset_that_both_have_is_the_same(tmp_path: Path, name: str) -> None:
     allowed = {"partial_rewards", "admission.kind", "admission.max_rounds"} if name == "dapo" else {"partial_rewards"}
     assert set(changed) == allowed
 
-
-@pytest.mark.parametrize("name", PRESETS)
-def test_keys_that_say_what_the_objective_says_are_no_contradiction(tmp_path: Path, name: str) -> None:
     assert not list(contradictions(tiny.settings(tmp_path, **PRESETS[name]), Objective.preset(name)))
     assert not list(contradictions(tiny.settings(tmp_path), Objective.preset(name)))
 

@@ -169,53 +169,35 @@ def test_a_service_that_hangs_meets_its_time_limit(service: Service) -> None:
     assert table.events[0].name == "judge_failed"
 
 
-@pytest.mark.parametrize(
-    "verdict",
-    [
-        "I would say good.",
-        "Score: 11",
-        "Score: -1",
-        "",
-        "Score: 1e999",
-        "Score: nan",
-        "Score: 2e1",
-        "Score: " + "9" * 5000,
-        "score" + " " * 1_000_000,
-        "score" * 200_000,
-    ],
+VERDICTS: dict[str, float | None] = dict.fromkeys(
+    ["I would say good.", "Score: 11", "Score: -1", "", "Score: 1e999", "Score: nan", "Score: 2e1"]
 )
-def test_a_verdict_without_a_number_in_range_is_missing(service: Service, verdict: str) -> None:
-    service.reply = lambda body: said(verdict)
-    table = judged(service, ["4"])
-    assert table.values["judge"] == [None]
-    assert table.events[0].name == "judge_unparsable"
-    assert len(service.seen) == 1
-
-
-@pytest.mark.parametrize(
-    ("verdict", "value"),
-    [("Score: 7/10", 0.7), ("Score: 7.", 0.7), ("**Score:** 7", 0.7), ("Score: 70e-1", 0.7), ("SCORE = **7**", 0.7)],
+VERDICTS |= dict.fromkeys(["Score: " + "9" * 5000, "score" + " " * 1_000_000, "score" * 200_000])
+VERDICTS |= dict.fromkeys(["Score: 7/10", "Score: 7.", "**Score:** 7", "Score: 70e-1", "SCORE = **7**"], 0.7)
+VERDICTS |= dict.fromkeys(
+    ["Score：7", "Score: ７", "Score: `7`", "Score (0-10): 7", "**Score**: 7", "Score: [[7]]"], 0.7
 )
-def test_numbers_as_judges_write_them(service: Service, verdict: str, value: float | None) -> None:
-    service.reply = lambda body: said(verdict)
-    assert judged(service, ["4"]).values["judge"] == [value]
 
 
-@pytest.mark.parametrize(
-    "reply",
-    [
-        "[" * 200_000,
-        '{"choices":[{"message":{"content":' + "[" * 200_000 + "]" * 200_000 + "}}]}",
-        '{"choices":[{"message":{"content":' + "9" * 6000 + "}}]}",
-        said("x" * 5_000_000)[1],
-        "{}",
-    ],
-)
-def test_a_reply_that_is_a_trap_is_a_failed_judgement_of_its_member(service: Service, reply: str) -> None:
-    service.reply = lambda body: (200, reply) if "bad" in body["messages"][-1]["content"] else said("Score: 5")
-    table = judged(service, ["good", "bad"], num_retries=0)
-    assert table.values["judge"] == [0.5, None]
-    assert [event.name for event in table.events] == ["judge_failed"]
+def test_a_number_is_read_as_judges_write_it_and_missing_where_there_is_none_in_range(service: Service) -> None:
+    verdicts = list(VERDICTS)
+    service.reply = lambda body: said(verdicts[int(body["messages"][-1]["content"])])
+    numbers = [str(place) for place in range(len(verdicts))]
+    table = judged(service, numbers, template="{completion}")
+    assert table.values["judge"] == list(VERDICTS.values())
+    assert {event.name for event in table.events} == {"judge_unparsable"}
+    assert len(service.seen) == len(verdicts)
+
+
+def test_a_reply_that_is_a_trap_is_a_failed_judgement_of_its_member(service: Service) -> None:
+    opens = '{"choices":[{"message":{"content":'
+    traps = ["[" * 200_000, opens + "[" * 200_000 + "]" * 200_000 + "}}]}", opens + "9" * 6000 + "}}]}"]
+    traps += [said("x" * 5_000_000)[1], "{}"]
+    replies = [*((200, trap) for trap in traps), said("Score: 5")]
+    service.reply = lambda body: replies[int(body["messages"][-1]["content"])]
+    table = judged(service, list(map(str, range(len(replies)))), num_retries=0, template="{completion}")
+    assert table.values["judge"] == [None] * len(traps) + [0.5]
+    assert {event.name for event in table.events} == {"judge_failed"}
 
 
 def test_a_completion_that_the_service_refuses_is_missing_alone(service: Service) -> None:

@@ -14,8 +14,6 @@ from groupwise.reward import CallableReward, Reward, RewardError, Rewards, Rewar
 from groupwise.reward.base import Parted
 from groupwise.reward.scoring.table import RewardLog, TrainerState
 
-HERE = "tests.reward.scoring.test_memory"
-
 
 class Counts:
     """Counts the batches that training has seen."""
@@ -37,20 +35,9 @@ class Counts:
         return {"seen": self.seen}
 
 
-class Forgetful(Counts):
-    """Has no recall."""
-
-    recall: Any = None
-
-
-class OnlyFollows:
-    """Keeps what it follows where no checkpoint finds it."""
-
-    def __call__(self, completions: list[str], **columns: Any) -> Any:
-        return [1.0] * len(completions)
-
-    def follow(self, groups: Any) -> Any:
-        return {}
+def altered(**methods: Any) -> Any:
+    """The reward above, with other methods."""
+    return type("Altered", (Counts,), methods)()
 
 
 class Finds:
@@ -63,35 +50,8 @@ class Finds:
         return 1.0
 
 
-class Plain(Counts):
-    """Returns no fields, so that nothing is followed."""
-
-    def __call__(self, completions: list[str], **columns: Any) -> Any:
-        return [1.0] * len(completions)
-
-
-class Short(Counts):
-    """Returns a field of some members."""
-
-    def __call__(self, completions: list[str], **columns: Any) -> Any:
-        return Parted([1.0] * len(completions), {"length": [1.0]})
-
-
-class Silent(Counts):
-    """Says nothing of itself where it should say {}."""
-
-    def follow(self, groups: Any) -> Any:
-        return None
-
-
-class Fails(Counts):
-    """Reads a key that no memory has at the start, and a field that is not there."""
-
-    def recall(self, memory: Mapping[str, Any]) -> None:
-        self.seen = memory["seen"]
-
-    def follow(self, groups: Any) -> Any:
-        return groups[0]["words"]
+def follows(rewards: Rewards) -> object:
+    return rewards.follow(GROUPS)
 
 
 GROUPS = {"own": [{"length": [1.0, 2.0]}]}
@@ -112,24 +72,29 @@ def test_a_reward_follows_remembers_and_recalls() -> None:
         assert rewards.memory() == {}
 
 
+METHODS = "reward 'own' has {}; a reward that remembers has follow, m"
+FIELDS = "reward 'own' has follow, which is given the fields of what it returns, and returned a list; r"
+LENGTH = "reward 'own' returned 1 values of the field 'length' for 2 members; write one entry a member"
+
+
 @pytest.mark.parametrize(
     ("reward", "attempt", "said"),
     [
-        (Forgetful, scored, "reward 'own' has follow and memory, and no recall; a reward that remembers has follow, m"),
-        (OnlyFollows, scored, "reward 'own' has follow, and no memory and no recall; a reward that remembers has f"),
+        (altered(recall=None), scored, METHODS.format("follow and memory, and no recall")),
+        (altered(recall=None, memory=None), scored, METHODS.format("follow, and no memory and no recall")),
+        (altered(__call__=lambda self, completions, **columns: [1.0] * 2), scored, FIELDS),
+        (altered(__call__=lambda self, completions, **c: Parted([1.0] * 2, {"length": [1.0]})), scored, LENGTH),
+        (altered(follow=lambda self, groups: None), follows, "reward 'own': follow returned None; return numbers by n"),
+        (altered(follow=lambda self, groups: groups[0]["words"]), follows, "reward 'own': follow raised KeyError: 'wo"),
         (
-            Plain,
-            scored,
-            "reward 'own' has follow, which is given the fields of what it returns, and returned a list; r",
+            altered(recall=lambda self, memory: memory["seen"]),
+            lambda rewards: rewards.recall({}),
+            "reward 'own': recall raised KeyError: 'seen' (at ",
         ),
-        (Short, scored, "reward 'own' returned 1 values of the field 'length' for 2 members; write one entry a member"),
-        (Silent, lambda rewards: rewards.follow(GROUPS), "reward 'own': follow returned None; return numbers by name"),
-        (Fails, lambda rewards: rewards.follow(GROUPS), "reward 'own': follow raised KeyError: 'words' (at "),
-        (Fails, lambda rewards: rewards.recall({}), "reward 'own': recall raised KeyError: 'seen' (at "),
     ],
 )
 def test_what_would_be_forgotten_is_refused(reward: Any, attempt: Callable[[Rewards], object], said: str) -> None:
-    with pytest.raises(RewardError) as caught, Rewards({"own": reward()}) as rewards:
+    with pytest.raises(RewardError) as caught, Rewards({"own": reward}) as rewards:
         attempt(rewards)
     assert str(caught.value).startswith(said)
 
@@ -140,12 +105,9 @@ def test_a_method_that_is_called_like_one_of_memory_is_no_memory() -> None:
         scored(rewards)
 
 
-@pytest.mark.parametrize("how", [{"each": True}, {"isolation": "process"}])
-def test_what_remembers_is_called_with_whole_batches_in_this_process(how: dict[str, Any]) -> None:
-    reward = CallableReward(path=f"{HERE}:Counts", **how)
-    with pytest.raises(RewardError, match="a reward that remembers") as caught, Rewards({"own": reward}) as rewards:
-        scored(rewards)
-    assert f"drop {next(iter(how))}" in str(caught.value)
+def test_what_remembers_is_called_with_whole_batches() -> None:
+    with pytest.raises(RewardError, match=r"a reward that remembers .* drop each"):
+        Rewards({"own": CallableReward(path="tests.reward.scoring.test_memory:Counts", each=True)})
 
 
 # A reward that changes its arguments in place changes no other reward's, no record and no row of the caller.
@@ -216,11 +178,8 @@ def logging(
     return [float(trainer_state.global_step + len(ids)) for ids in completion_ids]
 
 
-@pytest.mark.parametrize("isolation", ["thread", "process"])
-def test_trainer_arguments_reach_the_reward_and_its_logged_values_return(isolation: str) -> None:
-    path = "tests.reward.scoring.test_memory:logging"
-    reward = CallableReward(path=path, isolation=isolation)  # type: ignore[arg-type]
-    with Rewards({"logging": reward}) as rewards:
+def test_trainer_arguments_reach_the_reward_and_its_logged_values_return() -> None:
+    with Rewards({"logging": logging}) as rewards:
         rewards.check_columns(["answer"])
         rewards.state = TrainerState(global_step=7, max_steps=10)
         table = rewards.score(PROMPTS, TEXTS, {"completion_ids": [[1, 2], [3]]})
@@ -254,8 +213,6 @@ def test_what_cannot_be_logged_is_refused(call: Any, message: str) -> None:
 
 
 def test_what_a_late_call_logs_is_not_taken() -> None:
-    import threading
-
     ended = threading.Event()
 
     def late(completions: list[str], log_extra: Any) -> list[float]:

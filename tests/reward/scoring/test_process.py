@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import os
+import contextlib
 import signal
 import subprocess
 import sys
@@ -13,8 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from groupwise.reward import CallableReward, Format, MathVerify, ReasoningGym, RewardError, Rewards, score
+from groupwise.reward import CallableReward, Format, MathVerify, RewardError, Rewards, score
 from groupwise.reward.scoring.process import ProcessReward
+from groupwise.reward.scoring.table import TrainerState
 from groupwise.reward.wall.usage import descendants
 
 
@@ -30,20 +31,27 @@ def own_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
                     Path(__file__).with_suffix(".held").touch()
                     ctypes.PyDLL(None).sleep(3600)
                 return [1.0 for _ in completions]
-            def secrets(completions):
-                return [float(os.environ.get("MY_SECRET_KEY", "0")) for _ in completions]
-            def prints(completions):
-                print("noise", flush=True)
-                return [1.0 for _ in completions]
-            def fails(completions):
-                for text in completions:
-                    if text == "dies":
-                        os.kill(os.getpid(), signal.SIGKILL)
-                    if text == "raises":
-                        raise KeyError("colour")
-                return [float("nan") if text == "nan" else object() for text in completions]
-            def process(completions):
-                return [os.getpid() for _ in completions]
+            async def does(completions, completion_ids, trainer_state, log_metric, log_extra):
+                log_metric("lucky", 0.25)
+                log_extra("object", [{1}])
+                text = completions[0]
+                if text == "noise":
+                    print("noise", flush=True)
+                if text == "dies":
+                    os.kill(os.getpid(), signal.SIGKILL)
+                if text == "raises":
+                    raise KeyError("colour")
+                if text == "message":
+                    return [text["content"]]
+                if text == "state":
+                    return [trainer_state.global_step + len(completion_ids[0])]
+                others = {"nan": float("nan"), "object": object(), "secret": float(os.environ["MY_SECRET_KEY"])}
+                return [others.get(text, os.getpid())]
+            class Remembers:
+                def __call__(self, completions): return [1.0]
+                def memory(self): return {}
+                def recall(self, memory): pass
+                def follow(self, groups): return {}
         """)
     )
     monkeypatch.syspath_prepend(str(tmp_path))
@@ -66,48 +74,37 @@ def test_a_reward_that_holds_the_interpreter_is_killed_and_the_next_batch_works(
 
 
 @pytest.mark.usefixtures("own_module")
-def test_prints_of_a_reward_are_passed_on_and_are_no_answers(capfd: pytest.CaptureFixture[str]) -> None:
-    with Rewards({"r": own("prints")}) as rewards:
-        assert rewards.score(["?"], ["a"]).values == {"r": [1.0]}
-    assert capfd.readouterr().err == "noise\n"
-
-
-@pytest.mark.usefixtures("own_module")
-def test_a_reward_of_yours_keeps_the_environment_and_one_of_the_package_does_not(
-    monkeypatch: pytest.MonkeyPatch,
+def test_a_process_keeps_its_environment_passes_prints_on_names_failures_and_is_replaced(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("MY_SECRET_KEY", "7")
-    with Rewards({"r": own("secrets")}) as rewards:
-        assert rewards.score(["?"], ["a"]).values["r"] == [7.0]
-    reward = ProcessReward(ReasoningGym())
-    assert reward._process is not None
-    for process in (reward._process.pid, *descendants(reward._process.pid)):
-        assert "MY_SECRET_KEY" not in Path(f"/proc/{process}/environ").read_text()
-    reward.close()
+    with Rewards({"r": own("does")}) as rewards:
+        rewards.state = TrainerState(global_step=7, max_steps=10)
 
+        def scored(text: str) -> object:
+            return rewards.score(["?"], [text], {"completion_ids": [[1, 2]]}).values["r"][0]
 
-@pytest.mark.usefixtures("own_module")
-def test_failures_name_the_reward_and_the_place() -> None:
-    with Rewards({"r": own("fails")}) as rewards:
+        pid = scored("noise")
+        assert capfd.readouterr().err == "noise\n"
+        assert (scored("secret"), scored("state"), scored("another")) == (7.0, 9.0, pid)
+        table = rewards.score(["?"], ["logs"], {"completion_ids": [[]]})
+        assert (table.logged, table.extras) == ({"lucky": [0.25]}, {"object": ["{1}"]})
         for text, message in (
-            ("raises", r"KeyError: 'colour' \(at .*own_process_rewards.py:\d+ in fails"),
+            ("raises", r"KeyError: 'colour' \(at .*own_process_rewards.py:\d+ in does"),
+            ("message", r'completions were texts \("..."\): .* write completions = "messages"'),
             ("nan", "gave nan for member 0"),
             ("object", "of type str for member 0"),
             ("dies", "ended with signal 9"),
         ):
             with pytest.raises(RewardError, match=f"reward 'r' .*{message}"):
-                rewards.score(["?"], [text])
+                scored(text)
+        assert scored("after") not in (None, pid)
 
 
 @pytest.mark.usefixtures("own_module")
-def test_a_dead_process_is_replaced() -> None:
-    with Rewards({"r": own("process", on_error="missing")}) as rewards:
-        first_value = rewards.score(["?"], ["a"]).values["r"][0]
-        assert first_value == rewards.score(["?"], ["a"]).values["r"][0]
-        assert first_value is not None
-        os.kill(int(first_value), signal.SIGKILL)
-        assert rewards.score(["?"], ["a"]).events[0].name == "error"
-        assert rewards.score(["?"], ["a"]).values["r"][0] not in (None, first_value)
+def test_what_remembers_is_refused() -> None:
+    with pytest.raises(RewardError, match=r"a reward that remembers .* drop isolation"):
+        Rewards({"r": own("Remembers")})
 
 
 def test_what_cannot_be_sent_is_said() -> None:
@@ -115,8 +112,13 @@ def test_what_cannot_be_sent_is_said() -> None:
         score({"r": Format(isolation="process")}, ["?"], ["a"], {"image": [object()]})
 
 
-def test_columns_that_it_does_not_read_are_not_sent() -> None:
-    assert score({"r": MathVerify()}, ["?"], ["1"], {"answer": ["1"], "image": [object()]}).values["r"] == [1.0]
+def test_a_reward_of_the_package_gets_its_columns_and_no_variables(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MY_SECRET_KEY", "7")
+    with contextlib.closing(ProcessReward(MathVerify())) as reward:
+        assert reward(["?"], ["1"], answer=["1"], image=[object()]) == [1.0]
+        assert reward._process is not None
+        for process in (reward._process.pid, *descendants(reward._process.pid)):
+            assert "MY_SECRET_KEY" not in Path(f"/proc/{process}/environ").read_text()
 
 
 def alive(process: int) -> bool:
@@ -139,11 +141,11 @@ def until(true: Callable[[], bool]) -> None:
 
 
 @pytest.mark.usefixtures("own_module")
-@pytest.mark.parametrize(("reward", "text"), [(OWN, "a"), (OWN, "for ever"), (GYM, "1/2"), (GYM, "1e999999999")])
+@pytest.mark.parametrize(("reward", "text"), [(OWN, "for ever"), (GYM, "1e999999999")])
 def test_nothing_is_left_when_the_parent_is_killed(reward: str, text: str, tmp_path: Path) -> None:
-    """Idle, and while it holds the interpreter; a process that scores member by member has one of its own."""
+    """While it holds the interpreter; a process that scores member by member stands behind a wall and has forked."""
     program = textwrap.dedent(f"""
-        import sys, threading
+        import sys
         sys.path[:0] = {sys.path!r}
         from groupwise.reward import CallableReward, ReasoningGym
         from groupwise.reward.scoring.process import ProcessReward
@@ -151,38 +153,32 @@ def test_nothing_is_left_when_the_parent_is_killed(reward: str, text: str, tmp_p
         columns = {{"answer": ["1/2"], "metadata": [{{}}]}} if "coin" in {reward!r} else {{}}
         print(reward._process.pid, flush=True)
         reward(["?"], [{text!r}], **columns)
-        print("scored", flush=True)
-        threading.Event().wait()
     """)
     with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True) as parent:
         assert parent.stdout is not None
         child = int(parent.stdout.readline())
-        # One that scores member by member stands behind a wall, which is a process too.
-        num_processes = 1 + ("coin" in reward) + (text == "1e999999999")
-        if text == "for ever":
+        if reward == OWN:
             until((tmp_path / "own_process_rewards.held").exists)
-        elif text != "1e999999999":
-            assert parent.stdout.readline() == "scored\n"
-        until(lambda: len(descendants(child)) == num_processes - 1)
+        until(lambda: len(descendants(child)) == 2 * (reward == GYM))
         family = [child, *descendants(child)]
         assert alive(child)
         parent.kill()
     until(lambda: not any(map(alive, family)))
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_an_interruption_is_heard_while_an_endless_answer_is_scored(number: signal.Signals) -> None:
+def test_an_interruption_is_heard_while_an_endless_answer_is_scored() -> None:
     program = textwrap.dedent("""
         import threading
-        from groupwise.reward import ReasoningGym, Rewards
-        rewards = Rewards({"r": ReasoningGym(task="coin_flip", seconds_per_answer=600.0, timeout_seconds=None)})
-        threading.Timer(0.5, print, ["scoring"], {"flush": True}).start()
-        rewards.score(["?"], ["1e999999999"], {"answer": ["1/2"], "metadata": [{}]})
+        from groupwise.reward import Rewards
+        def endless(completions):
+            print("scoring", flush=True)
+            threading.Event().wait()
+        endless.timeout_seconds = None
+        Rewards({"r": endless}).score(["?"], ["a"])
     """)
-    with subprocess.Popen(
-        [sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
-    ) as running:
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL, "text": True}
+    with subprocess.Popen([sys.executable, "-c", program], **pipes) as running:  # type: ignore[call-overload]
         assert running.stdout is not None
         assert running.stdout.readline() == "scoring\n"
-        running.send_signal(number)
+        running.send_signal(signal.SIGINT)
         assert running.wait(60) != 0

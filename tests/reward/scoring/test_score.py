@@ -27,9 +27,7 @@ from groupwise.reward import (
     Rewards,
     RewardTable,
     as_judge,
-    needed_by,
     score,
-    trained_on,
 )
 from groupwise.reward.scoring.table import arguments_for, checked_values, needed_columns
 
@@ -48,7 +46,6 @@ def test_values_weights_and_seconds_by_name() -> None:
     assert table.weights == {"brief": 3.0, "exact": 0.0}
     assert table.total() == [1.5, 3.0]
     assert set(table.seconds) == {"brief", "exact"}
-    assert trained_on({"brief": Length(), "exact": ExactAnswer(weight=0.0)}) == ("brief",)
 
 
 def test_functions_are_given_what_they_take_as_trl_gives_it() -> None:
@@ -80,7 +77,6 @@ def test_objects_carry_their_settings() -> None:
             return [float(level) for level in arguments["level"]]
 
     assert score({"mine": Mine()}, PROMPTS, TEXTS, {"level": [1, 2]}).total() == [2.0, 4.0]
-    assert needed_by({"mine": Mine()}) == {"mine": ("level",)}
 
 
 def test_a_column_that_is_not_there() -> None:
@@ -218,7 +214,7 @@ def test_async_ones_that_hang_are_cancelled_or_left() -> None:
         rude_reward = rewards._rewards.pop("rude")
         rewards._rewards["quick"].timeout_seconds = 60.0
         assert rewards.score(PROMPTS, TEXTS).values == {"quick": [1.0, 0.0]}
-        assert rude_reward.worker is None
+        assert rude_reward.job is None
 
 
 def test_a_program_with_a_hung_reward_still_ends() -> None:
@@ -240,7 +236,6 @@ def test_judges_only_where_asked_for() -> None:
         "other": as_judge(Length(target=1, weight=5.0)),
         "plain": as_judge(lambda completions, answer: answer),
     }
-    assert trained_on(rewards) == ("brief",)
     with Rewards(rewards) as opened:
         assert set(opened.score(PROMPTS, TEXTS).values) == {"brief"}
         table = opened.score(PROMPTS, TEXTS, {"answer": [7, 8]}, judges=True)
@@ -299,17 +294,18 @@ def test_anything_else_names_reward_prompt_member_value_and_what_is_allowed(bad:
     assert (caught.value.reward, caught.value.member, caught.value.prompt) == ("brief", 1, "second prompt")
 
 
-@pytest.mark.parametrize("length", [0, 1, 3])
-def test_another_length(length: int) -> None:
-    with pytest.raises(RewardError, match=f"reward 'r' returned {length} values for 2 members"):
-        checked_values("r", [0.0] * length, VALUES_PROMPTS)
+NO_LISTS: list[Any] = [None, 1.0, "ab", {0: 1.0, 1: 1.0}, (value for value in (1.0, 2.0)), torch.tensor(1.0)]
 
 
 @pytest.mark.parametrize(
-    "returned", [None, 1.0, "ab", {0: 1.0, 1: 1.0}, (value for value in (1.0, 2.0)), torch.tensor(1.0)]
+    ("returned", "message"),
+    [
+        *(([0.0] * length, f"reward 'r' returned {length} values for 2 members") for length in (0, 1, 3)),
+        *((returned, "write a list with one entry a member") for returned in NO_LISTS),
+    ],
 )
-def test_no_list(returned: Any) -> None:
-    with pytest.raises(RewardError, match="write a list with one entry a member"):
+def test_no_list_and_another_length(returned: Any, message: str) -> None:
+    with pytest.raises(RewardError, match=message):
         checked_values("r", returned, VALUES_PROMPTS)
 
 
@@ -329,14 +325,9 @@ def test_needs() -> None:
     assert needed_columns(lambda prompts, completions, a, b=1, *rest, c, **more: None) == ("a", "c")
     assert needed_columns(functools.partial(lambda completions, a, b: None, b=1)) == ("a",)
     assert needed_columns(ExactAnswer(column="gold")) == ("gold",)
-
-
-def test_what_a_partial_holds_wins_over_a_column() -> None:
+    # What a partial holds wins over a column.
     function = functools.partial(lambda completions, **columns: columns, word="mine")
-    assert function(**arguments_for(function, {"completions": [], "word": ["theirs"], "x": [1]})) == {
-        "word": "mine",
-        "x": [1],
-    }
+    assert arguments_for(function, {"completions": [], "word": ["theirs"], "x": [1]}) == {"completions": [], "x": [1]}
 
 
 # Weighted sums with missing rewards, worked by hand.
@@ -358,12 +349,6 @@ def test_a_member_that_lacks_a_reward_has_no_sum_or_that_of_the_others() -> None
     assert RewardTable(VALUES, WEIGHTS).total(groups=["x", "x", "y", "x"]) == [5.0, None, 3.0, None]
 
 
-def test_a_reward_of_weight_zero_is_logged_and_does_not_make_a_member_scorable() -> None:
-    table = RewardTable({"a": [1.0, None], "logged": [5.0, 5.0]}, {"logged": 0.0})
-    assert table.total() == [1.0, None]
-    assert table.metrics()["rewards/logged/mean"] == 5.0
-
-
 def test_the_objective_forms_the_same_sum() -> None:
     import torch
 
@@ -380,15 +365,15 @@ def test_the_objective_forms_the_same_sum() -> None:
         assert theirs.value[:3, 0].tolist() == pytest.approx([value or 0.0 for value in ours[:3]])
 
 
-def test_judges_are_out_of_the_sum_whatever_their_weight() -> None:
-    table = RewardTable({"a": [1.0], "j": [9.0]}, {"a": 1.0, "j": 7.0}, judges=frozenset({"j"}))
-    assert table.total() == [1.0]
-    assert table.weights["j"] == 0.0
-
-
-def test_nothing_to_sum_is_an_error() -> None:
+def test_weights_of_zero_and_judges_are_out_of_the_sum_and_a_table_is_checked() -> None:
+    table = RewardTable({"a": [1.0, None], "j": [9.0, 5.0]}, {"a": 1.0, "j": 7.0}, judges=frozenset({"j"}))
+    assert (table.total(), table.weights["j"], table.metrics()["rewards/j/mean"]) == ([1.0, None], 0.0, 7.0)
     with pytest.raises(RewardError, match="no reward has a weight other than 0"):
         RewardTable({"a": [1.0]}, {"a": 0.0}).total()
+    with pytest.raises(RewardError, match=r"lengths \{'a': 1, 'b': 2\}"):
+        RewardTable({"a": [1.0], "b": [1.0, 2.0]})
+    with pytest.raises(RewardError, match=r"weights name \['b'\]"):
+        RewardTable({"a": [1.0]}, {"b": 1.0})
 
 
 def test_metrics_are_of_each_reward_by_itself() -> None:
@@ -398,24 +383,9 @@ def test_metrics_are_of_each_reward_by_itself() -> None:
         RewardEvent("odd", "a", member=1),
     ]
     metrics = RewardTable({"a": [1.0, 3.0, None], "b": [None, None, None]}, events=events, seconds={"a": 0.5}).metrics()
-    assert metrics == pytest.approx(
-        {
-            "rewards/a/mean": 2.0,
-            "rewards/a/std": 1.0,
-            "rewards/a/missing": 1 / 3,
-            "rewards/a/seconds": 0.5,
-            "rewards/b/missing": 1.0,
-            "rewards/b/num_timeout": 2.0,
-            "rewards/a/num_odd": 2.0,
-        }
-    )
-
-
-def test_tables_are_checked() -> None:
-    with pytest.raises(RewardError, match=r"lengths \{'a': 1, 'b': 2\}"):
-        RewardTable({"a": [1.0], "b": [1.0, 2.0]})
-    with pytest.raises(RewardError, match=r"weights name \['b'\]"):
-        RewardTable({"a": [1.0]}, {"b": 1.0})
+    of_a = {"mean": 2.0, "std": 1.0, "missing": 1 / 3, "seconds": 0.5, "num_odd": 2.0}
+    of_b = {"rewards/b/missing": 1.0, "rewards/b/num_timeout": 2.0}
+    assert metrics == pytest.approx({f"rewards/a/{name}": value for name, value in of_a.items()} | of_b)
 
 
 def test_joining_and_selecting() -> None:

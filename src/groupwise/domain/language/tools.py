@@ -12,7 +12,7 @@ from typing import Any, Literal, final, get_type_hints
 from pydantic import TypeAdapter, ValidationError
 
 from groupwise.config import ConfigError
-from groupwise.reward.scoring.process import Job, Worker
+from groupwise.reward.scoring.threads import Job
 
 CallFormat = Literal["hermes", "llama", "mistral"]
 """`hermes`: `<tool_call>{"name": ..., "arguments": {...}}</tool_call>` (Qwen 2.5 and 3, Hermes, SmolLM3); `llama`:
@@ -172,18 +172,14 @@ class ToolRunner:
         Returns:
             the result as a text, JSON where the function returned none, and true; or one line `error: ...` and false.
         """
-        unended = [job for job in self._unended.get(name, ()) if not job.done.is_set()]
+        unended = [job for job in self._unended.get(name, ()) if job.is_alive()]
         if len(unended) >= _MOST_UNENDED:
             return self.error(f"{name} is busy with {len(unended)} earlier calls that have not ended"), False
         self._unended[name] = unended
-        worker = Worker(f"tool-{name}")
-        try:
-            job = worker.start(lambda: _text_of(function()))
-            if not job.ends_within(self.seconds):
-                unended.append(job)
-                return self.error(f"{name} took longer than {self.seconds:g} seconds"), False
-        finally:
-            worker.leave()
+        job = Job(f"tool-{name}", lambda: _text_of(function()))
+        if not job.ends_within(self.seconds):
+            unended.append(job)
+            return self.error(f"{name} took longer than {self.seconds:g} seconds"), False
         if job.error is not None:
             return self.error(_reason(job.error)), False
         return _encodable(job.value[: self.max_characters]), True

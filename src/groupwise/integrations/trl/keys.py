@@ -58,6 +58,10 @@ _AGGREGATIONS = {
     "cispo": "token_mean",
     "vespo": "token_mean",
 }
+_TRUST_KEYS = {
+    "sapo": {"tau_pos": "sapo_temperature_pos", "tau_neg": "sapo_temperature_neg"},
+    "vespo": {name: f"vespo_{name}" for name in ("k_pos", "lambda_pos", "k_neg", "lambda_neg")},
+}
 _ADVANTAGES = {"group": "z_score", "batch": "batch_std", "none": "centred"}
 _MODES = ("token_truncate", "token_mask", "sequence_truncate", "sequence_mask")
 _NO_LOWER_BOUND = 1e-30
@@ -154,17 +158,9 @@ def _trust(args: GRPOConfig) -> dict[str, Any]:
     high = args.epsilon if args.epsilon_high is None else args.epsilon_high
     if args.loss_type == "cispo":
         return {"kind": "cispo", "maximum": float(high)}
-    if args.loss_type == "sapo":
-        return {
-            "kind": "sapo",
-            "tau_pos": float(args.sapo_temperature_pos),
-            "tau_neg": float(args.sapo_temperature_neg),
-        }
-    if args.loss_type == "vespo":
-        return {
-            "kind": "vespo",
-            **{name: float(getattr(args, f"vespo_{name}")) for name in ("k_pos", "lambda_pos", "k_neg", "lambda_neg")},
-        }
+    if args.loss_type in _TRUST_KEYS:
+        keys = _TRUST_KEYS[args.loss_type]
+        return {"kind": args.loss_type, **{name: float(getattr(args, key)) for name, key in keys.items()}}
     clip = {"low": float(args.epsilon), "high": float(high)}
     return {"kind": "clip", **clip} if args.delta is None else {"kind": "dual_clip", "bound": float(args.delta), **clip}
 
@@ -172,22 +168,15 @@ def _trust(args: GRPOConfig) -> dict[str, Any]:
 def _correction(args: GRPOConfig) -> dict[str, Any]:
     if not _corrects(args):
         return {"kind": "none"}
-    mode, low, high = (
-        args.vllm_importance_sampling_mode,
-        args.vllm_importance_sampling_clip_min,
-        args.vllm_importance_sampling_clip_max,
-    )
+    mode = args.vllm_importance_sampling_mode
+    low, high = args.vllm_importance_sampling_clip_min, args.vllm_importance_sampling_clip_max
     lower, upper = 0.0 if low is None else float(low), float("inf") if high is None else float(high)
     if mode == "token_mask":
         return {"kind": "interval", "lower": lower or _NO_LOWER_BOUND, "upper": upper}
     if mode == "sequence_mask":
         return {"kind": "mask", "weight": "product", "minimum": lower, "maximum": upper}
-    return {
-        "kind": "truncate",
-        "level": "member" if mode == "sequence_truncate" else "decision",
-        "minimum": lower,
-        "maximum": upper,
-    }
+    level = "member" if mode == "sequence_truncate" else "decision"
+    return {"kind": "truncate", "level": level, "minimum": lower, "maximum": upper}
 
 
 def _credit(args: GRPOConfig) -> dict[str, Any]:
@@ -202,14 +191,8 @@ def _credit(args: GRPOConfig) -> dict[str, Any]:
 def _entropy(args: GRPOConfig) -> float | dict[str, Any]:
     if not args.use_adaptive_entropy:
         return float(args.entropy_coef)
-    return {
-        "kind": "threshold",
-        "initial": float(args.entropy_coef),
-        "target": float(args.entropy_target),
-        "delta": float(args.entropy_coef_delta),
-        "low": float(args.entropy_coef_min),
-        "high": float(args.entropy_coef_max),
-    }
+    keys = {"initial": "coef", "target": "target", "delta": "coef_delta", "low": "coef_min", "high": "coef_max"}
+    return {"kind": "threshold", **{name: float(getattr(args, f"entropy_{key}")) for name, key in keys.items()}}
 
 
 def _corrects(args: GRPOConfig) -> bool:
@@ -298,18 +281,8 @@ MAPPED = frozenset({
 # fmt: on
 """Fields that have a counterpart among the keys of the experiment; those of `DECIDED` have theirs in the objective."""
 
-_SAYS_NOTHING = frozenset(
-    [
-        "output_dir",
-        "do_train",
-        "do_eval",
-        "do_predict",
-        "accelerator_config",
-        "disable_tqdm",
-        "dataloader_pin_memory",
-        "run_name",
-    ]
-)
+_SAYS_NOTHING = {"output_dir", "do_train", "do_eval", "do_predict", "accelerator_config", "disable_tqdm"}
+_SAYS_NOTHING |= {"dataloader_pin_memory", "run_name"}
 """Fields that change nothing here, or that `GRPOConfig` fills in itself."""
 
 
@@ -412,13 +385,8 @@ def passes(args: GRPOConfig) -> int:
 
 def _cutting_settings(args: GRPOConfig) -> list[str]:
     """Lists the settings under which TRL's own sampler does not draw from the whole distribution."""
-    plain = {
-        "top_p": (1.0, None),
-        "top_k": (0, None),
-        "min_p": (None, 0.0),
-        "repetition_penalty": (1.0,),
-        "generation_kwargs": (None, {}),
-    }
+    plain = {"top_p": (1.0, None), "top_k": (0, None)}
+    plain |= {key: REFUSED[key][0] for key in ("min_p", "repetition_penalty", "generation_kwargs")}
     return [f"{key} = {getattr(args, key)!r}" for key, values in plain.items() if getattr(args, key) not in values]
 
 

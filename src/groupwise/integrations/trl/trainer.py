@@ -105,11 +105,11 @@ class GRPOTrainer(TRLTrainer):
         args = copy.copy(args)
         # TRL builds and scores its reference when `beta` is not 0. When it corrects, it computes old log-probs in
         # addition to those of vLLM.
-        args.beta = (_first_beta(self.objective) or 1.0) if self.objective.needs_reference else 0.0
+        beta = self.objective.divergence.beta
+        args.beta = (beta.at(0, beta.init()) or 1.0) if self.objective.needs_reference else 0.0
         args.vllm_importance_sampling_correction = self._reads_behaviour
-        newer = remark(trl.__version__)
         sentences = [
-            *([] if newer is None else [newer]),
+            *filter(None, [remark(trl.__version__)]),
             *remarks(self.objective, args),
             *doubts(self.objective, passes(args) // args.gradient_accumulation_steps),
         ]
@@ -305,10 +305,6 @@ class GRPOTrainer(TRLTrainer):
     def _eval_window(self, inputs: Mapping[str, Any]) -> Window:
         """Opens the window of an evaluation batch, which is one micro-batch and takes no step."""
         sampled = self._sampled["eval"]
-
-        def unused(place: int) -> Scored:
-            raise AssertionError("an evaluation is one micro-batch")
-
         return Window.open(
             self.objective,
             sampled.batch,
@@ -316,7 +312,7 @@ class GRPOTrainer(TRLTrainer):
             sampled.fresh,
             self.objective_state,
             self._sum,
-            unused,
+            lambda place: self._score(self.model, inputs)[0],
             mean_entropy=self._keys_decide,
         )
 
@@ -422,11 +418,6 @@ def _resolved(objective: str | Objective | None, edits: Mapping[str, Any] | None
             "edits change a preset by its name; write objective='grpo' beside them, or change the Objective itself"
         )
     return objective_of(args) if objective is None else objective
-
-
-def _first_beta(objective: Objective) -> float:
-    beta = objective.divergence.beta
-    return beta.at(0, beta.init())
 
 
 def _plain(objective: Objective) -> dict[str, Any]:

@@ -8,7 +8,6 @@ import re
 import secrets
 import socket
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Annotated, Any, Literal, final
 
 from pydantic import Field
@@ -18,7 +17,7 @@ from groupwise.reward.base import Noted, Reward, RewardError, Value
 from groupwise.reward.completions import Text, completion_text
 from groupwise.reward.programs import isolated_test
 from groupwise.reward.programs.sandbox import Finished, Limits, python, run_limited
-from groupwise.reward.scoring.process import Worker
+from groupwise.reward.scoring.threads import Job
 from groupwise.reward.wall import machine_wall
 
 _FENCE = re.compile(r"^```[ \t]*([\w+-]*)[^\n]*\n(.*?)^```", re.DOTALL | re.MULTILINE)
@@ -55,16 +54,6 @@ def python_code(text: str, require_fence: bool = False) -> str | None:
     if blocks:
         return blocks[-1]
     return None if require_fence or "```" in text else text
-
-
-@final
-@dataclass(frozen=True)
-class _Examined:
-    """The result of one test: passed or not, ended by a time limit or not, and the error of the examination itself."""
-
-    passed: bool
-    late: bool
-    wrong: str = ""
 
 
 @final
@@ -167,10 +156,8 @@ class UnitTests(Reward):
                 ' cannot be kept; run in a container without network and write "allow"'
             )
         # The trial runs in a thread, because the caller may already have an event loop, as a notebook does.
-        worker = Worker("unit_tests")
-        tried = worker.start(lambda: self._limited([*python(), "-c", "pass"]))
-        tried.done.wait()
-        worker.leave()
+        tried = Job("unit_tests", lambda: self._limited([*python(), "-c", "pass"]))
+        tried.ends_within(None)
         if tried.error is not None or tried.value.status != 0:
             raise RewardError(
                 f"unit_tests: an empty program ends with {tried.error or tried.value} under memory_mb ="
@@ -196,22 +183,22 @@ class UnitTests(Reward):
         if code is None or not code.strip():
             return Noted(self.wrong, "no_program")
         examined = await asyncio.gather(*(self._run(code, test, free) for test in tests))
-        passed, late = sum(test.passed for test in examined), sum(test.late for test in examined)
-        share = passed / len(examined) if self.score == "fraction" else float(passed == len(examined))
+        passed, late, wrong = zip(*examined, strict=True)
+        share = sum(passed) / len(examined) if self.score == "fraction" else float(all(passed))
         value = self.wrong + (self.correct - self.wrong) * share
-        for test in examined:
-            if test.wrong:
-                return Noted(value, "program_not_examined", test.wrong)
-        return Noted(value, "program_timeout", f"{late} of {len(examined)} tests") if late else value
+        if any(wrong):
+            return Noted(value, "program_not_examined", next(filter(None, wrong)))
+        return Noted(value, "program_timeout", f"{sum(late)} of {len(examined)} tests") if any(late) else value
 
-    async def _run(self, code: str, test: Any, free: asyncio.Semaphore) -> _Examined:
+    async def _run(self, code: str, test: Any, free: asyncio.Semaphore) -> tuple[bool, bool, str]:
+        """Returns whether a test passed, whether a time limit ended it, and the error of the examination itself."""
         async with free:
             try:
-                return _Examined(*await self._passes(code, test))
+                return *await self._passes(code, test), ""
             except Exception as error:
                 # An error that one program causes belongs to that program: it must not end a run, which would meet the
                 # same program again when it is resumed.
-                return _Examined(False, False, f"{type(error).__name__}: {error}")
+                return False, False, f"{type(error).__name__}: {error}"
 
     async def _passes(self, code: str, test: Any) -> tuple[bool, bool]:
         if isinstance(test, str):

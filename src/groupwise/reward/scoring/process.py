@@ -1,33 +1,40 @@
-"""Runs rewards: in threads, with one event loop for all asynchronous rewards, or in processes of their own, which can
-be killed when they hang and started again.
+"""Rewards in processes of their own, which can be killed when they hang and started again: the trainer's end of the
+line, and the main program at the other end, which reads the reward and then batches, one line of JSON each.
 """
 
 from __future__ import annotations
 
 import asyncio
-import concurrent.futures
 import contextlib
+import ctypes
+import functools
+import gc
 import inspect
 import json
+import math
 import os
-import queue
 import signal
+import socket
 import subprocess
 import sys
-import threading
 import time
-from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
 from typing import Any, final
 
-from groupwise.reward.base import Noted, Reward, RewardError
+from pydantic import TypeAdapter
+
+from groupwise.config import ConfigError, raised_at
+from groupwise.reward.base import MemberLimits, Noted, Reward, RewardError
 from groupwise.reward.completions import Text
-from groupwise.reward.scoring.table import TRAINER_ARGUMENTS
+from groupwise.reward.config import RewardConfig
+from groupwise.reward.scoring.table import TRAINER_ARGUMENTS, RewardLog, TrainerState, arguments_for, scalar
 from groupwise.reward.wall import machine_wall
 from groupwise.reward.wall.machine_wall import Limits
 from groupwise.reward.wall.readable_paths import python
 
-_START = "import sys; sys.path[:0] = {paths!r}; from groupwise.reward.scoring.process_main import main; main()"
+_START = "import sys; sys.path[:0] = {paths!r}; from groupwise.reward.scoring.process import main; main()"
 # Each member has limits of its own. This process only forks members and evaluates none, so it has none.
 _UNLIMITED = Limits(cpu_seconds=None, memory_mb=None, wall_seconds=None)
 
@@ -56,10 +63,10 @@ class ProcessReward:
         self._begin()
 
     def __call__(self, prompts: Sequence[Text], completions: Sequence[Text], **columns: Sequence[Any]) -> list[Any]:
-        trainer: dict[str, Any] = {name: columns[name] for name in TRAINER_ARGUMENTS if name in columns}
-        reads = columns.keys() - trainer if self._reward.reads is None else self._reward.reads
+        trainer: dict[str, Any] = {name: columns.pop(name) for name in TRAINER_ARGUMENTS if name in columns}
+        reads = columns if self._reward.reads is None else self._reward.reads
         columns = {name: values for name, values in columns.items() if name in reads}
-        state = trainer["trainer_state"].table() if "trainer_state" in trainer else None
+        state = asdict(trainer["trainer_state"]) if "trainer_state" in trainer else None
         try:
             line = json.dumps({"prompts": prompts, "completions": completions, "columns": columns, "state": state})
         except TypeError as error:
@@ -67,11 +74,10 @@ class ProcessReward:
                 f'the columns cannot be sent to another process: {error}; write isolation = "thread"'
             ) from error
         answer = self._exchange(self._process or self._begin(), line)
-        logged = answer.get("logged", {"metrics": {}, "columns": {}})
-        for name, values in logged["metrics"].items():
+        for name, values in answer.get("metrics", {}).items():
             for value in values:
                 trainer["log_metric"](name, value)
-        for column, entries in logged["columns"].items():
+        for column, entries in answer.get("extras", {}).items():
             trainer["log_extra"](column, entries)
         return [Noted(**value) if isinstance(value, dict) else value for value in answer["values"]]
 
@@ -99,9 +105,12 @@ class ProcessReward:
             command = [sys.executable, "-P", "-c", _START.format(paths=[path for path in sys.path if path])]
             process = subprocess.Popen(command, **pipes)
         else:
-            paths, environment = _package_folders(), {"PATH": os.environ.get("PATH", os.defpath)}
+            # Other folders of the import path than this package's and the installed ones may hold anything.
+            own = os.path.dirname(os.path.dirname(os.path.abspath(sys.modules["groupwise"].__file__ or "")))
+            paths = [path for path in sys.path if path == own or path.endswith("-packages")]
             command = [*python(), "-c", _START.format(paths=paths)]
             with machine_wall.wrap(command, _UNLIMITED, readable=paths) as (walled, passed):
+                environment = {"PATH": os.environ.get("PATH", os.defpath)}
                 process = subprocess.Popen(walled, pass_fds=passed, env=environment, **pipes)
         self._process = process
         self._exchange(process, self._reward.model_dump_json())
@@ -127,164 +136,186 @@ class ProcessReward:
         return answer
 
 
-def _package_folders() -> list[str]:
-    """Returns the folders of this package and of installed packages. Other folders of the import path are left out,
-    because they may hold anything.
-    """
-    own = os.path.dirname(os.path.dirname(os.path.abspath(sys.modules["groupwise"].__file__ or "")))
-    return [path for path in sys.path if path == own or path.endswith("-packages")]
+# The other end.
+
+_MEBIBYTE = 1 << 20
+# Share of the batch's time for scoring; the remaining time is for sending the answers.
+_SHARE_OF_BATCH = 0.8
+_QUICK = 0.1
+_MAX_CHARACTERS = 2000
+_MAX_BYTES = 1 << 16
 
 
-_SECONDS_TO_END = 2.0
-_SECONDS_TO_WAKE = 0.5
-_SECONDS_TO_ANSWER = 1.0
+def main() -> None:
+    """Serves until standard input ends."""
+    # The kernel kills this process when its parent has ended, even while it holds the interpreter. Linux only.
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(None).prctl(1, signal.SIGKILL)
+    # The reward's output must not mix with the answers.
+    answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)
+
+    def answer(work: Callable[[], dict[str, Any]]) -> bool:
+        try:
+            reply = work()
+        except BaseException as error:
+            reply = {"error": str(error) if isinstance(error, ConfigError | RewardError) else _error_text(error)}
+        answers.write(json.dumps(reply) + "\n")
+        answers.flush()
+        return "error" not in reply
+
+    score: Callable[[Any], dict[str, Any]]
+
+    def begin() -> dict[str, Any]:
+        nonlocal score
+        reward = TypeAdapter(RewardConfig).validate_json(sys.stdin.readline())
+        function: Any = reward.open()
+        if callable(getattr(function, "follow", None)):
+            raise RewardError("a reward that remembers (follow, memory, recall) runs in a thread; drop isolation")
+        limits = reward.member_limits
+        score = functools.partial(_score_batch, function)
+        if limits is not None:
+            score = MemberScorer(function, limits, reward.timeout_seconds).score
+        return {}
+
+    if answer(begin):
+        for line in sys.stdin:
+            answer(lambda: score(json.loads(line)))  # noqa: B023
 
 
-@final
-@dataclass(eq=False)
-class Job:
-    """One call: `done` is set as soon as `value` or `error` is; `seconds` is the duration.
-
-    Example:
-        >>> Job(lambda: 4).done.is_set()
-        False
-    """
-
-    call: Callable[[], Any]
-    done: threading.Event = field(default_factory=threading.Event)
-    value: Any = None
-    error: BaseException | None = None
-    started: float = field(default_factory=time.monotonic)
-    seconds: float = 0.0
-
-    def ends_within(self, seconds: float | None) -> bool:
-        """Waits for the end of the call, and returns whether it ended in time.
-
-        A signal that arrives just before Python's main thread blocks, or in another thread, is handled when it wakes:
-        it wakes every half second, so that Ctrl-C is heard however long the call takes.
-
-        Args:
-            seconds: counted from the start of the call; None waits without an end.
-
-        Example:
-            >>> Worker("example").start(lambda: 2 + 2).ends_within(5.0)
-            True
-        """
-        while not self.done.is_set():
-            left = _SECONDS_TO_WAKE if seconds is None else self.started + seconds - time.monotonic()
-            if left <= 0:
-                return False
-            self.done.wait(min(left, _SECONDS_TO_WAKE))
-        return True
-
-
-@final
-class EventLoop:
-    """An event loop in a daemon thread, which begins at its first use. One that a call blocks is replaced."""
-
-    def __init__(self) -> None:
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._thread: threading.Thread | None = None
-        self._lock = threading.Lock()
-
-    def start(self, awaitable: Awaitable[Any]) -> concurrent.futures.Future[Any]:
-        """Begins to await in the loop."""
-        with self._lock:
-            if self._loop is None or not self._answers(self._loop):
-                self._loop = asyncio.new_event_loop()
-                self._thread = threading.Thread(target=_run, args=(self._loop,), name="rewards-async", daemon=True)
-                self._thread.start()
-            return asyncio.run_coroutine_threadsafe(_settled(awaitable), self._loop)
-
-    def close(self) -> None:
-        """Ends the thread; calls under way are cancelled."""
-        loop, self._loop = self._loop, None
-        if loop is not None and self._thread is not None:
-            loop.call_soon_threadsafe(loop.stop)
-            self._thread.join(_SECONDS_TO_ANSWER)
-
-    def _answers(self, loop: asyncio.AbstractEventLoop) -> bool:
-        answered = threading.Event()
-        loop.call_soon_threadsafe(answered.set)
-        return answered.wait(_SECONDS_TO_ANSWER)
-
-
-async def _settled(awaitable: Awaitable[Any]) -> tuple[Any, BaseException | None]:
-    try:
-        return await awaitable, None
-    except asyncio.CancelledError:
-        raise
-    # A reward may call sys.exit(): that too is the reward's error and not the end of the loop.
-    except BaseException as error:
-        return None, error
-
-
-def _run(loop: asyncio.AbstractEventLoop) -> None:
-    asyncio.set_event_loop(loop)
-    loop.run_forever()
-    # Cancelled tasks are awaited here, so that they clean up and Python does not warn of tasks that were never awaited.
-    pending = asyncio.all_tasks(loop)
-    for task in pending:
-        task.cancel()
-    if pending:
-        loop.run_until_complete(asyncio.gather(*pending, return_exceptions=True))
-    loop.close()
+def _score_batch(function: Any, batch: Any) -> dict[str, Any]:
+    log = RewardLog()
+    trainer = {} if batch["state"] is None else log.arguments(TrainerState(**batch["state"]))
+    given = {**batch["columns"], "prompts": batch["prompts"], "completions": batch["completions"], **trainer}
+    result: Any = function(**arguments_for(function, given))
+    if inspect.isawaitable(result):
+        with asyncio.Runner() as runner:
+            result = runner.get_loop().run_until_complete(result)
+    values = [_json_value(value) for value in (result.tolist() if hasattr(result, "tolist") else result)]
+    return {"values": values, "metrics": log.metrics, "extras": log.columns}
 
 
 @final
-class Worker:
-    """One daemon thread, which makes one call after another. Daemon: a reward that never returns cannot keep the
-    process from ending.
+class MemberScorer:
+    """Scores batches in forks of this process, within the limits of a member. A fork whose member takes too long is
+    killed, and a new fork continues with the next member. A fork can write no file and nothing to the terminal.
+
+    Every member is tried with a tenth of its seconds first, and those that need more afterwards, so that slow ones do
+    not use up the batch's time before the others had theirs. A member that still takes too long is wrong
+    (`answer_too_slow`), as is one that ends its process or runs out of memory (`answer_too_large`); one that the
+    batch's time did not reach is missing (`timeout`).
 
     Args:
-        name: the name of the reward, for the thread's name.
-        loop: awaits the results that are awaitable; where absent, one of its own.
-
-    Example:
-        >>> job = Worker("example").start(lambda: 2 + 2)
-        >>> job.done.wait(5), job.value
-        (True, 4)
+        batch_seconds: for a batch, None without an end.
     """
 
-    def __init__(self, name: str, loop: EventLoop | None = None) -> None:
-        self._jobs: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
-        self._loop, self._owns_loop = loop or EventLoop(), loop is None
-        self._awaited: concurrent.futures.Future[Any] | None = None
-        self._last: Job | None = None
-        self._thread = threading.Thread(target=self._work, name=f"reward-{name}", daemon=True)
-        self._thread.start()
+    def __init__(self, function: Callable[..., Any], limits: MemberLimits, batch_seconds: float | None) -> None:
+        self.function, self.limits, self.batch_seconds = function, limits, batch_seconds
 
-    def start(self, call: Callable[[], Any]) -> Job:
-        """Begins a call; its result is awaited where it is awaitable.
+    def score(self, batch: Mapping[str, Any]) -> dict[str, Any]:
+        """Scores a batch. Returns `values`, one a member, or the `error` that the reward raised for a member.
 
-        Returns:
-            the call, which is under way.
+        Args:
+            batch: `prompts`, `completions`, and the `columns` by name.
         """
-        job = self._last = Job(call)
-        self._jobs.put(job)
-        return job
+        getattr(self.function, "prepare", lambda columns: None)(batch["columns"])
+        # Existing objects are frozen, because the garbage collector would otherwise copy all of them into every fork.
+        gc.freeze()
+        end = math.inf if self.batch_seconds is None else time.monotonic() + _SHARE_OF_BATCH * self.batch_seconds
+        late = f"the batch took longer than {self.batch_seconds} s before it"
+        replies = [_noted(None, "timeout", late) for _ in batch["prompts"]]
+        waiting = list(range(len(replies)))
+        for seconds in (_QUICK * self.limits.seconds, self.limits.seconds):
+            waiting = self._score_members(batch, waiting, seconds, end, replies)
+        errors = [reply["error"] for reply in replies if "error" in reply]
+        return {"error": errors[0]} if errors else {"values": [reply["value"] for reply in replies]}
 
-    def leave(self) -> None:
-        """Ends the thread after the running call; a call that awaits is cancelled."""
-        self._jobs.put(None)
-        if self._awaited is not None:
-            self._awaited.cancel()
-        if self._last is None or self._last.done.is_set():
-            # A thread that used C++ libraries can abort the process if both end at the same time.
-            self._thread.join(_SECONDS_TO_END)
-        if self._owns_loop:
-            self._loop.close()
+    def _score_members(
+        self, batch: Mapping[str, Any], waiting: list[int], seconds: float, end: float, replies: list[dict[str, Any]]
+    ) -> list[int]:
+        """Scores as many members as possible, in as many forks as necessary. Returns those to try again."""
+        too_slow = _noted(self.limits.wrong, "answer_too_slow", f"longer than {self.limits.seconds:g} s; it is wrong")
+        slow: list[int] = []
+        while waiting and time.monotonic() < end:
+            with self._fork(batch, waiting) as answers:
+                alive = True
+                while alive and waiting and (left := min(seconds, end - time.monotonic())) > 0:
+                    member, *waiting = waiting
+                    answers.settimeout(left)
+                    try:
+                        # If the fork has ended, the answer is empty.
+                        answer = answers.recv(_MAX_BYTES)
+                        replies[member], alive = json.loads(answer or self._large("its process ended")), bool(answer)
+                    except TimeoutError:
+                        slow.append(member)
+                        replies[member], alive = too_slow, False
+        return [*slow, *waiting]
 
-    def _work(self) -> None:
-        while (job := self._jobs.get()) is not None:
+    def _large(self, how: str) -> str:
+        detail = f"{how}; it may take {self.limits.memory_mb} MiB"
+        return json.dumps(_noted(self.limits.wrong, "answer_too_large", detail))
+
+    @contextlib.contextmanager
+    def _fork(self, batch: Mapping[str, Any], members: Sequence[int]) -> Iterator[socket.socket]:
+        """Starts a fork that sends one packet a member, and kills it at the end."""
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        process = os.fork()
+        if process == 0:
             try:
-                job.value = job.call()
-                if inspect.isawaitable(job.value):
-                    self._awaited = self._loop.start(job.value)
-                    job.value, job.error = self._awaited.result()
-            # A reward may call sys.exit(): that too is the reward's error and not the end of its thread.
-            except BaseException as error:
-                job.error = error
-            self._awaited = None
-            job.seconds = time.monotonic() - job.started
-            job.done.set()
+                self._confine()
+                for member in members:
+                    theirs.send(self._score_one(batch, member).encode())
+            finally:
+                os._exit(0)
+        theirs.close()
+        try:
+            with ours:
+                yield ours
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(process, signal.SIGKILL)
+            os.waitpid(process, 0)
+
+    def _confine(self) -> None:
+        """Closes this process's input, terminal output and files, and limits its memory."""
+        import resource
+
+        null_device = os.open(os.devnull, os.O_RDWR)
+        for stream in (0, 1, 2):
+            os.dup2(null_device, stream)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
+        try:
+            size = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+        except OSError:
+            # Behind Landlock there is no /proc.
+            size = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss + _MEBIBYTE) * 1024
+        _, hard = resource.getrlimit(resource.RLIMIT_AS)
+        limit = size + self.limits.memory_mb * _MEBIBYTE
+        resource.setrlimit(resource.RLIMIT_AS, (limit if hard == resource.RLIM_INFINITY else min(limit, hard), hard))
+
+    def _score_one(self, batch: Mapping[str, Any], member: int) -> str:
+        columns = {**batch["columns"], "prompts": batch["prompts"], "completions": batch["completions"]}
+        row = {name: values[member : member + 1] for name, values in columns.items()}
+        try:
+            (value,) = self.function(**arguments_for(self.function, row))
+            return json.dumps({"value": _json_value(value)})
+        except MemoryError:
+            return self._large("it ran out of memory")
+        except BaseException as error:
+            return json.dumps({"error": _error_text(error)})
+
+
+def _noted(value: float | None, event: str, detail: str) -> dict[str, Any]:
+    return {"value": {"value": value, "event": event, "detail": detail}}
+
+
+def _json_value(value: Any) -> Any:
+    """Converts a reward to JSON's types; a value that is not a reward becomes a text, which is refused later."""
+    if isinstance(value, Noted):
+        return {"value": _json_value(value.value), "event": value.event, "detail": value.detail[:_MAX_CHARACTERS]}
+    value = scalar(value)
+    return value if value is None or isinstance(value, bool | int | float) else str(value)[:_MAX_CHARACTERS]
+
+
+def _error_text(error: BaseException) -> str:
+    return f"{type(error).__name__}: {str(error)[:_MAX_CHARACTERS]}{raised_at(error)}"

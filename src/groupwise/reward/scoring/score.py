@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import copy
-import time
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+import functools
+from collections.abc import Mapping, Sequence
 from numbers import Real
 from typing import Any, Self, cast, final
 
@@ -13,7 +12,7 @@ from groupwise.config import ConfigError, why_failed
 from groupwise.plugins import is_shipped
 from groupwise.reward.base import Follows, Groups, Parted, Reward, RewardError, RewardFunction
 from groupwise.reward.completions import CompletionForm, Content, Text, in_form, shape_advice
-from groupwise.reward.scoring.process import EventLoop, Job, ProcessReward, Worker
+from groupwise.reward.scoring.process import ProcessReward
 from groupwise.reward.scoring.table import (
     TRAINER_ARGUMENTS,
     RewardEvent,
@@ -27,30 +26,19 @@ from groupwise.reward.scoring.table import (
     needed_columns,
     split_maps,
 )
+from groupwise.reward.scoring.threads import EventLoop, Job
 
 _METHODS_OF_MEMORY = ("follow", "memory", "recall")
 
 
 @final
-@dataclass(frozen=True)
-class _Call:
-    """A call of a reward that is under way.
-
-    Args:
-        log: receives what the reward logs.
-        completions: the completions as the reward was given them.
-        columns: the names of what it could read.
-    """
-
-    job: Job
-    log: RewardLog
-    completions: Sequence[Any]
-    columns: frozenset[str]
-
-
-@final
 class _OpenReward:
-    """A reward ready to be called, with its settings and its thread."""
+    """A reward ready to be called, with its settings and its last call.
+
+    Attributes:
+        log: receives what the last call logs.
+        given: all that it could read, its completions in its form.
+    """
 
     def __init__(self, name: str, reward: Reward | RewardFunction, loop: EventLoop) -> None:
         configured = isinstance(reward, Reward)
@@ -70,40 +58,59 @@ class _OpenReward:
         # Other rewards run at the same time on the same values, and later steps get them again: a reward that may
         # change them in place is given copies.
         self.copies = self.written_by_user or not is_shipped(type(reward).__module__)
-        self.worker: Worker | None = None
+        self.job: Job | None = None
+        self.log, self.given = RewardLog(), dict[str, Any]()
 
-    def start(self, batch: Mapping[str, Any], state: TrainerState) -> _Call:
+    def start(self, batch: Mapping[str, Any], state: TrainerState) -> Job:
         """Begins to score a batch. A function of a user gets completions in its form, and the trainer's arguments."""
-        log, completions, trainer = RewardLog(), batch["completions"], dict[str, Any]()
+        self.log, self.given = RewardLog(), dict(batch)
         if self.written_by_user:
-            completions = in_form(batch["prompts"], completions, self.form)
-            trainer = log.arguments(state)
-        batch = {**batch, "completions": completions}
-        arguments = arguments_for(self.function, batch | trainer)
+            self.given["completions"] = in_form(batch["prompts"], batch["completions"], self.form)
+            self.given |= self.log.arguments(state)
+        arguments = arguments_for(self.function, self.given)
         if self.copies:
             kept = {name: arguments.pop(name) for name in TRAINER_ARGUMENTS if name in arguments}
             arguments = copy.deepcopy(arguments) | kept
-        if self.worker is None:
-            self.worker = Worker(self.name, self._loop)
-        job = self.worker.start(lambda: self.function(**arguments))
-        return _Call(job, log, completions, frozenset(batch | trainer))
+        self.job = Job(self.name, lambda: self.function(**arguments), self._loop)
+        return self.job
 
     def abandon(self) -> None:
         """Gives up a call under way. A process is killed, because its late answer would be taken for the next
         batch's.
         """
-        if self.worker is not None:
-            self.worker.leave()
-            self.worker = None
+        if self.job is not None:
+            self.job.leave()
+            self.job = None
         getattr(self.function, "cancel", lambda: None)()
 
-    @property
-    def advice(self) -> str:
-        """Advice for a reward that ran past its time limit."""
-        killed = isinstance(self.function, ProcessReward)
-        return "raise its timeout_seconds" + (
-            "" if killed else ', or write isolation = "process" so that what hangs is killed'
-        )
+    def finish(
+        self, job: Job, prompts: Sequence[Text]
+    ) -> tuple[list[float | None], list[RewardEvent], list[Any] | None]:
+        """Waits for the values of a call, with the events and the maps of its members."""
+        missing: list[float | None] = [None] * len(prompts)
+        if not job.ends_within(self.timeout_seconds):
+            self.abandon()
+            job.seconds = cast(float, self.timeout_seconds)
+            killed = isinstance(self.function, ProcessReward)
+            advice = "" if killed else ', or write isolation = "process" so that what hangs is killed'
+            detail = f"longer than {self.timeout_seconds:g} s for a batch of {len(prompts)}; raise its timeout_seconds"
+            return missing, [RewardEvent("timeout", self.name, count=len(prompts), detail=detail + advice)], None
+        if job.error is None:
+            parted = isinstance(job.value, Parted)
+            if self.follows or parted:
+                _check_fields(self.name, job.value, len(prompts))
+            returned, maps = split_maps(self.name, job.value.values if parted else job.value)
+            return *checked_values(self.name, returned, prompts), maps
+        reason = why_failed(job.error)
+        advice = ""
+        if self.written_by_user:
+            advice = column_advice(reason, self.given) or shape_advice(reason, self.given["completions"])
+        reason += advice
+        if self.on_error == "missing":
+            return missing, [RewardEvent("error", self.name, count=len(prompts), detail=reason)], None
+        # If no member has a value, a reward of another form would be missing for ever.
+        remedy = "" if advice else '; mend it, or write on_error = "missing" to go on without it'
+        raise RewardError(f"reward {self.name!r} raised {reason}{remedy}", reward=self.name) from job.error
 
 
 def _opened(name: str, reward: Reward | RewardFunction) -> RewardFunction:
@@ -128,15 +135,15 @@ def _opened(name: str, reward: Reward | RewardFunction) -> RewardFunction:
     return cast(RewardFunction, function)
 
 
-def _check_fields(name: str, returned: Any, follows: bool, num_members: int) -> None:
+def _check_fields(name: str, returned: Any, num_members: int) -> None:
     """Refuses fields of another length than the members, or none where the reward has a memory that follows them."""
-    if follows and not isinstance(returned, Parted):
+    if not isinstance(returned, Parted):
         raise RewardError(
             f"reward {name!r} has follow, which is given the fields of what it returns, and returned a"
             f" {type(returned).__name__}; return groupwise.reward.base.Parted(values, fields)",
             reward=name,
         )
-    for field, values in returned.fields.items() if isinstance(returned, Parted) else ():
+    for field, values in returned.fields.items():
         if len(values) != num_members:
             raise RewardError(
                 f"reward {name!r} returned {len(values)} values of the field {field!r} for {num_members} members; write"
@@ -186,7 +193,6 @@ class Rewards:
         self._rewards: dict[str, _OpenReward] = {}
         self._loop = EventLoop()
         self.state = TrainerState()
-        self._checked_columns: tuple[bool, Collection[str]] | None = None
         try:
             for name, reward in rewards.items():
                 self._rewards[name] = _OpenReward(name, reward, self._loop)
@@ -288,42 +294,37 @@ class Rewards:
                 f"prompts, completions and columns must have one entry a member each, got lengths {lengths}"
             )
         used = [reward for reward in self._rewards.values() if judges or not reward.judge]
-        if (judges, columns.keys()) != self._checked_columns:
-            for reward in used:
-                check_columns(reward.name, reward.needs, list(columns))
-            self._checked_columns = judges, columns.keys()
+        for reward in used:
+            check_columns(reward.name, reward.needs, list(columns))
         batch = {**columns, "prompts": prompts, "completions": completions}
         running = [(reward, reward.start(batch, self.state)) for reward in used] if prompts else []
         values: dict[str, Sequence[float | None]] = {reward.name: [] for reward in used}
         events: list[RewardEvent] = []
         maps: dict[str, list[Any]] = {}
-        fields: dict[str, Mapping[str, Sequence[Any]]] = {}
         logged: dict[str, list[float]] = {}
         extras: dict[str, list[Any]] = {}
         try:
-            for reward, call in running:
-                values[reward.name], new_events, member_maps = self._finish(reward, call, prompts)
+            for reward, job in running:
+                values[reward.name], new_events, member_maps = reward.finish(job, prompts)
                 events += new_events
-                if isinstance(call.job.value, Parted):
-                    fields[reward.name] = call.job.value.fields
                 if member_maps is not None:
                     maps[reward.name] = member_maps
                 # The log of a call without a result may be incomplete.
-                if call.job.done.is_set() and call.job.error is None:
-                    call.log.add_to(logged, extras, reward.name, len(prompts))
+                if not job.is_alive() and job.error is None:
+                    reward.log.add_to(logged, extras, reward.name, len(prompts))
         finally:
-            # After an error the others' results are of no use, and their threads must be free for the next batch.
-            for reward, call in running:
-                if not call.job.done.is_set():
+            # After an error the others' results are of no use.
+            for reward, job in running:
+                if job.is_alive():
                     reward.abandon()
         return RewardTable(
             values,
             {reward.name: reward.weight for reward in used},
             tuple(events),
-            {reward.name: call.job.seconds for reward, call in running},
+            {reward.name: job.seconds for reward, job in running},
             frozenset(reward.name for reward in used if reward.judge),
             maps,
-            fields,
+            {reward.name: job.value.fields for reward, job in running if isinstance(job.value, Parted)},
             {reward.name: reward.bounds for reward in used},
             logged,
             extras,
@@ -384,33 +385,6 @@ class Rewards:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _finish(
-        self, reward: _OpenReward, call: _Call, prompts: Sequence[Text]
-    ) -> tuple[list[float | None], list[RewardEvent], list[Any] | None]:
-        missing: list[float | None] = [None] * len(prompts)
-        limit, job = reward.timeout_seconds, call.job
-        if not job.ends_within(limit):
-            reward.abandon()
-            job.seconds = time.monotonic() - job.started
-            detail = f"longer than {limit:g} s for a batch of {len(prompts)}; {reward.advice}"
-            return missing, [RewardEvent("timeout", reward.name, count=len(prompts), detail=detail)], None
-        if job.error is None:
-            if reward.follows or isinstance(job.value, Parted):
-                _check_fields(reward.name, job.value, reward.follows, len(prompts))
-            returned, maps = split_maps(reward.name, job.value.values if isinstance(job.value, Parted) else job.value)
-            return *checked_values(reward.name, returned, prompts), maps
-        reason = why_failed(job.error)
-        advice = ""
-        if reward.written_by_user:
-            advice = column_advice(reason, call.columns) or shape_advice(reason, call.completions)
-        reason += advice
-        if reward.on_error == "missing":
-            return missing, [RewardEvent("error", reward.name, count=len(prompts), detail=reason)], None
-        # If no member has a value, a reward of another form would be missing for ever.
-        remedy = "" if advice else '; mend it, or write on_error = "missing" to go on without it'
-        message = f"reward {reward.name!r} raised {reason}{remedy}"
-        raise RewardError(message, reward=reward.name) from job.error
-
 
 def score(
     rewards: Rewards | Mapping[str, Reward | RewardFunction],
@@ -443,50 +417,7 @@ def score(
         return opened.score(prompts, completions, columns, judges=judges)
 
 
-def needed_by(rewards: Mapping[str, Reward | RewardFunction]) -> dict[str, tuple[str, ...]]:
-    """Returns the data columns that each reward requires without opening a reward, for checks before a model is loaded.
-
-    Args:
-        rewards: name -> reward as `Rewards` takes them.
-
-    Returns:
-        name -> columns, in the order the reward names them.
-
-    Example:
-        >>> from groupwise.reward import ExactAnswer, Length
-        >>> needed_by({"exact": ExactAnswer(column="solution"), "brief": Length()})
-        {'exact': ('solution',), 'brief': ()}
-    """
-    return {name: needed_columns(reward) for name, reward in rewards.items()}
-
-
-# A reward as a judge: measured in evaluation, never trained on.
-
-
-@final
-class Judged:
-    """A function in the role of a judge; its weight is 0.
-
-    Example:
-        >>> judge = Judged(lambda completions: [1.0 for _ in completions])
-        >>> judge.role, judge(prompts=["?"], completions=["a"])
-        ('judge', [1.0])
-    """
-
-    role = "judge"
-    weight = 0.0
-
-    def __init__(self, function: RewardFunction) -> None:
-        self.function = function
-        self.needs = needed_columns(function)
-        self.timeout_seconds: float | None = getattr(function, "timeout_seconds", 60.0)
-        self.on_error: str = getattr(function, "on_error", "raise")
-
-    def __call__(self, **arguments: Sequence[Any]) -> Any:
-        return self.function(**arguments_for(self.function, arguments))
-
-
-def as_judge(reward: Reward | RewardFunction) -> Reward | Judged:
+def as_judge(reward: Reward | RewardFunction) -> Reward | RewardFunction:
     """Returns the same reward as a judge: scored only where judges are requested, and excluded from every sum.
 
     A claim that training helped is worth something when a number that was not the reward went up.
@@ -503,22 +434,9 @@ def as_judge(reward: Reward | RewardFunction) -> Reward | Judged:
         >>> table.values["likes a"], table.weights, table.total()
         ([1.0], {'brief': 1.0, 'likes a': 0.0}, [1.0])
     """
-    return reward.model_copy(update={"role": "judge"}) if isinstance(reward, Reward) else Judged(reward)
-
-
-def trained_on(rewards: Mapping[str, Any]) -> tuple[str, ...]:
-    """Returns the names of the rewards that enter the sum: no judges, and no weight of 0.
-
-    Args:
-        rewards: name -> reward.
-
-    Example:
-        >>> from groupwise.reward import Length
-        >>> trained_on({"brief": Length(), "logged": Length(weight=0.0), "judge": as_judge(Length())})
-        ('brief',)
-    """
-    return tuple(
-        name
-        for name, reward in rewards.items()
-        if getattr(reward, "role", "train") != "judge" and getattr(reward, "weight", 1.0) != 0
-    )
+    if isinstance(reward, Reward):
+        return reward.model_copy(update={"role": "judge"})
+    judge: Any = functools.partial(reward)
+    names = ("timeout_seconds", "on_error", "needs", "completions", "bounds")
+    vars(judge).update({name: getattr(reward, name) for name in names if hasattr(reward, name)}, role="judge")
+    return judge

@@ -7,7 +7,7 @@ import inspect
 import math
 import re
 from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from numbers import Real
 from typing import Any, Literal, final
 
@@ -50,10 +50,6 @@ class TrainerState:
         members = ", ".join(member.name for member in fields(self))
         raise AttributeError(f"trainer_state has no {name!r} here; it has {members}")
 
-    def table(self) -> dict[str, Any]:
-        """Returns the numbers by name, JSON-able."""
-        return asdict(self)
-
 
 @final
 @dataclass
@@ -82,8 +78,7 @@ class RewardLog:
         Raises:
             TypeError: the name is not a text, or the value is not a number.
         """
-        if hasattr(value, "item") and getattr(value, "ndim", None) == 0:
-            value = value.item()  # type: ignore[union-attr]
+        value = scalar(value)
         if not isinstance(name, str) or not isinstance(value, int | float):
             raise TypeError(f"log_metric({name!r}, {value!r:.60}) takes a name and a number")
         if math.isfinite(value):
@@ -133,10 +128,14 @@ class RewardLog:
             columns[f"{reward}/{column}" if column in columns else column] = values
 
 
+def scalar(value: Any) -> Any:
+    """Returns the number in an array or tensor without axes; anything else as it is."""
+    return value.item() if hasattr(value, "item") and getattr(value, "ndim", None) == 0 else value
+
+
 def _plain(value: Any) -> Any:
     """Returns an entry in JSON's types; anything else becomes its text, and a long text is cut off."""
-    if hasattr(value, "item") and getattr(value, "ndim", None) == 0:
-        value = value.item()
+    value = scalar(value)
     if value is None or isinstance(value, bool | int):
         return value
     if isinstance(value, float):
@@ -218,13 +217,12 @@ class RewardTable:
         lengths = {name: len(values) for name, values in self.values.items()}
         if len(set(lengths.values())) > 1:
             raise RewardError(f"rewards of one table must have one entry a member each, got lengths {lengths}")
-        unknown = sorted(set(self.weights) - set(self.values))
-        if unknown:
+        if unknown := sorted(set(self.weights) - set(self.values)):
             raise RewardError(
                 f"weights name {unknown}, which are no rewards of this table; rewards: {sorted(self.values)}"
             )
-        weights = {name: 0.0 if name in self.judges else float(self.weights.get(name, 1.0)) for name in self.values}
         object.__setattr__(self, "values", {name: list(values) for name, values in self.values.items()})
+        weights = {name: 0.0 if name in self.judges else float(self.weights.get(name, 1.0)) for name in self.values}
         object.__setattr__(self, "weights", weights)
 
     def __len__(self) -> int:
@@ -395,9 +393,7 @@ def as_number(value: Any) -> float | None:
     """
     if value is None:
         return None
-    if not isinstance(value, Real) and hasattr(value, "item") and getattr(value, "ndim", None) == 0:
-        value = value.item()
-    if not isinstance(value, Real):
+    if not isinstance(value, Real) and not isinstance(value := scalar(value), Real):
         raise ValueError(f"{excerpt(repr(value))} of type {type(value).__name__}")
     try:
         number = float(value)

@@ -10,7 +10,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -232,63 +232,37 @@ def wrap(
         enter = ["sh", "-c", _ENTERS, str(os.getpid()), *([] if group is None else group.folders), "--"]
         if shutil.which("setpriv"):
             enter = ["setpriv", "--pdeathsig", "KILL", *enter]
-        build = _bubblewrapped if wall.kind == "bubblewrap" else _second_walled
-        yield [*enter, *build(wall, command, limits, files or {}, readable, status, in_memory)], descriptors
-
-
-def _bubblewrapped(
-    wall: Wall,
-    command: Sequence[str],
-    limits: Limits,
-    files: Mapping[str, str],
-    readable: Sequence[str],
-    status: int | None,
-    in_memory: Callable[[bytes], int],
-) -> list[str]:
-    started = bubblewrap.arguments(
-        *readable_paths(limits.network, tuple(readable)),
-        {name: in_memory(text.encode(errors="replace")) for name, text in files.items()},
-        _environment(bubblewrap.WORK),
-        disk_mb=limits.disk_mb,
-        network=limits.network,
-        own_proc=wall.own_proc,
-    )
-    if wall.filtered:
-        filtered = seccomp.filter_program(namespaces=True, network=limits.network, signals=True)
-        started += ["--seccomp", str(in_memory(filtered))]
-    else:
-        started += ["--disable-userns"]
-    started += [] if status is None else ["--json-status-fd", str(status)]
-    return [*started, "--", *bubblewrap.limited(command, limits.of_each_process(limits.num_processes))]
-
-
-def _second_walled(
-    wall: Wall,
-    command: Sequence[str],
-    limits: Limits,
-    files: Mapping[str, str],
-    readable: Sequence[str],
-    status: int | None,
-    in_memory: Callable[[bytes], int],
-) -> list[str]:
-    folder = f"{os.path.realpath(tempfile.gettempdir())}/groupwise-{os.urandom(8).hex()}"
-    filtered = wall.filtered and seccomp.filter_program(False, limits.network, signals=wall.landlock >= 6)
-    request = {
-        "command": list(command),
-        "limits": limits.of_each_process(_num_tasks(_NOBODY if os.geteuid() == 0 else os.geteuid()) + _MORE_TASKS),
-        "environment": _environment(folder),
-        "folder": folder,
-        "files": dict(files),
-        "readable": readable_paths(limits.network, tuple(readable))[0],
-        "landlock": wall.landlock,
-        "filter": filtered.hex() if filtered else "",
-        "network": limits.network,
-        "disk_mb": limits.disk_mb,
-        "status": status,
-    }
-    package = os.path.dirname(os.path.dirname(os.path.abspath(second_wall.__file__)))
-    described = in_memory(json.dumps(request).encode())
-    return [sys.executable, "-I", "-S", "-B", "-c", _START.format(folder=package), str(described)]
+        paths, links = readable_paths(limits.network, tuple(readable))
+        filtered = wall.filtered and seccomp.filter_program(
+            wall.kind == "bubblewrap", limits.network, signals=wall.kind == "bubblewrap" or wall.landlock >= 6
+        )
+        if wall.kind == "bubblewrap":
+            given = {name: in_memory(text.encode(errors="replace")) for name, text in (files or {}).items()}
+            own = {"disk_mb": limits.disk_mb, "network": limits.network, "own_proc": wall.own_proc}
+            started = bubblewrap.arguments(paths, links, given, _environment(bubblewrap.WORK), **own)
+            started += ["--seccomp", str(in_memory(filtered))] if filtered else ["--disable-userns"]
+            started += [] if status is None else ["--json-status-fd", str(status)]
+            started += ["--", *bubblewrap.limited(command, limits.of_each_process(limits.num_processes))]
+        else:
+            folder = f"{os.path.realpath(tempfile.gettempdir())}/groupwise-{os.urandom(8).hex()}"
+            num_tasks = _num_tasks(_NOBODY if os.geteuid() == 0 else os.geteuid()) + _MORE_TASKS
+            request = {
+                "command": list(command),
+                "limits": limits.of_each_process(num_tasks),
+                "environment": _environment(folder),
+                "folder": folder,
+                "files": dict(files or {}),
+                "readable": paths,
+                "landlock": wall.landlock,
+                "filter": filtered.hex() if filtered else "",
+                "network": limits.network,
+                "disk_mb": limits.disk_mb,
+                "status": status,
+            }
+            package = os.path.dirname(os.path.dirname(os.path.abspath(second_wall.__file__)))
+            described = str(in_memory(json.dumps(request).encode()))
+            started = [sys.executable, "-I", "-S", "-B", "-c", _START.format(folder=package), described]
+        yield [*enter, *started], descriptors
 
 
 def _environment(folder: str) -> dict[str, str]:

@@ -13,15 +13,7 @@ from functools import cache
 from pathlib import Path
 
 _SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/nix/store", "/gnu/store")
-_SETTINGS = (
-    "alternatives",
-    "fonts",
-    "ld.so.cache",
-    "passwd",
-    "group",
-    "nsswitch.conf",
-    "localtime",
-)
+_SETTINGS = ("alternatives", "fonts", "ld.so.cache", "passwd", "group", "nsswitch.conf", "localtime")
 _NETWORK = ("hosts", "resolv.conf", "services", "protocols", "gai.conf", "ssl", "pki", "ca-certificates")
 # Python may be installed in a home folder. Only these entries of such a folder are readable.
 _OF_PYTHON = ("bin", "lib", "lib64", "share", "ssl", "pyvenv.cfg")
@@ -76,14 +68,8 @@ def _of_python() -> Iterable[str]:
     yield os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
     # The child runs as a program does: without this process's variables, which may add folders that hold no packages.
     asking = [*python(), "-c", "import json, sys; print(json.dumps(sys.path))"]
-    asked = subprocess.run(
-        asking,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-        env={"PATH": os.environ.get("PATH", os.defpath)},
-    )
+    environment = {"PATH": os.environ.get("PATH", os.defpath)}
+    asked = subprocess.run(asking, capture_output=True, text=True, timeout=60, check=False, env=environment)
     if asked.returncode == 0:
         yield from (path for path in json.loads(asked.stdout.splitlines()[-1]) if path)
     # The Python of a cluster may load libraries from folders of its own.

@@ -28,38 +28,20 @@ _AF_UNIX, _AF_INET, _AF_INET6, _AF_NETLINK = 1, 2, 10, 16
 # name -> number on x86_64, on aarch64; None where it does not exist. Calls that need a capability are not among them,
 # because no program has one.
 _NEVER = {
-    # Calls that reach into other processes, or around the filter.
-    "ptrace": (101, 117),
-    "process_vm_readv": (310, 270),
-    "process_vm_writev": (311, 271),
-    "kcmp": (312, 272),
-    "pidfd_getfd": (438, 438),
-    "io_uring_setup": (425, 425),
-    "userfaultfd": (323, 282),
-    # Calls that make new namespaces, in which a program has every capability, and files without a path.
-    "unshare": (272, 97),
-    "setns": (308, 268),
-    "open_by_handle_at": (304, 265),
-    "fanotify_init": (300, 262),
+    # Calls that reach into other processes.
+    **{"ptrace": (101, 117), "process_vm_readv": (310, 270), "process_vm_writev": (311, 271)},
+    **{"kcmp": (312, 272), "pidfd_getfd": (438, 438)},
+    # Calls around the filter, and calls that make new namespaces, in which a program has every capability.
+    **{"io_uring_setup": (425, 425), "userfaultfd": (323, 282), "unshare": (272, 97), "setns": (308, 268)},
     # Calls for keys, which no namespace separates, and for the machine itself.
-    "add_key": (248, 217),
-    "request_key": (249, 218),
-    "keyctl": (250, 219),
-    "bpf": (321, 280),
-    "perf_event_open": (298, 241),
-    "syslog": (103, 116),
+    **{"add_key": (248, 217), "request_key": (249, 218), "keyctl": (250, 219)},
+    **{"bpf": (321, 280), "perf_event_open": (298, 241), "syslog": (103, 116)},
 }
 # Calls that create memory which outlives a process or which no limit of a process counts. A caller of the newest call
 # falls back to an older one when it gets ENOSYS.
 _NOT_THERE = {
-    **{
-        "shmget": (29, 194),
-        "shmat": (30, 196),
-        "shmctl": (31, 195),
-        "semget": (64, 190),
-        "msgget": (68, 186),
-        "mq_open": (240, 180),
-    },
+    **{"shmget": (29, 194), "shmat": (30, 196), "shmctl": (31, 195)},
+    **{"semget": (64, 190), "msgget": (68, 186), "mq_open": (240, 180)},
     **{"memfd_create": (319, 279), "memfd_secret": (447, 447), "clone3": (435, 435), "openat2": (437, 437)},
 }
 # Landlock does not restrict these calls, and without a file system of its own a program could change the user's other
@@ -72,38 +54,22 @@ _WITHOUT_EFFECT = {
     # processes faster than they can be found.
     **{"setsid": (112, 157), "setpgid": (109, 154)},
 }
-# Calls that change the user for whom the program's processes count, where that user differs from the owner of the
-# readable files.
-_USERS = {"setuid": (105, 146), "setreuid": (113, 145), "setresuid": (117, 147), "setfsuid": (122, 151)}
 _OF_OTHERS = {
-    "setxattr": (188, 5),
-    "lsetxattr": (189, 6),
-    "fsetxattr": (190, 7),
-    "removexattr": (197, 14),
-    "lremovexattr": (198, 15),
-    "truncate": (76, 45),
+    **{"setxattr": (188, 5), "lsetxattr": (189, 6), "fsetxattr": (190, 7), "truncate": (76, 45)},
+    **{"removexattr": (197, 14), "lremovexattr": (198, 15)},
+    **{"sched_setaffinity": (203, 122), "sched_setparam": (142, 118), "sched_setscheduler": (144, 119)},
+    **{"sched_setattr": (314, 274), "setpriority": (141, 140), "ioprio_set": (251, 30)},
+    # Calls that change the user for whom the program's processes count, where that user differs from the owner of the
+    # readable files.
+    **{"setuid": (105, 146), "setreuid": (113, 145), "setresuid": (117, 147), "setfsuid": (122, 151)},
 }
 _SIGNALS = {
-    "kill": (62, 129),
-    "tkill": (200, 130),
-    "tgkill": (234, 131),
-    "rt_sigqueueinfo": (129, 138),
-    "rt_tgsigqueueinfo": (297, 240),
+    **{"kill": (62, 129), "tkill": (200, 130), "tgkill": (234, 131), "pidfd_send_signal": (424, 424)},
+    **{"rt_sigqueueinfo": (129, 138), "rt_tgsigqueueinfo": (297, 240)},
 }
-_SIGNALS |= {"pidfd_send_signal": (424, 424)}
-# name -> numbers, and the index of the argument that must be 0, which means the process itself.
-_OF_ITSELF = {
-    **{
-        "prlimit64": ((302, 261), 0),
-        "sched_setaffinity": ((203, 122), 0),
-        "sched_setparam": ((142, 118), 0),
-        "sched_setscheduler": ((144, 119), 0),
-    },
-    **{"sched_setattr": ((314, 274), 0), "setpriority": ((141, 140), 1), "ioprio_set": ((251, 30), 1)},
-}
-_SOCKET, _CLONE, _FCNTL, _IOCTL, _OPEN, _OPENAT = (41, 198), (56, 220), (72, 25), (16, 29), (2, None), (257, 56)
-_OWNERS_OF_SIGNALS = (8, 10, 15)
-_OWNERS_OF_SOCKETS = (0x8901, 0x8902)
+_SOCKET, _CLONE, _PRLIMIT, _OPEN, _OPENAT = (41, 198), (56, 220), (302, 261), (2, None), (257, 56)
+# Commands that name who is sent the signals of a file or a socket.
+_OWNERS = {(72, 25): (8, 10, 15), (16, 29): (0x8901, 0x8902)}
 
 
 def supported() -> bool:
@@ -168,10 +134,10 @@ def filter_program(namespaces: bool, network: bool, signals: bool) -> bytes:
     )
     if not namespaces:
         always(_WITHOUT_EFFECT, 0)
-        always(_OF_OTHERS | _USERS, errno.EPERM)
-        for numbers, argument in _OF_ITSELF.values():
-            where(numbers, [_step(_LOAD, _word(argument)), _step(_EQUAL, 0, yes=1)])
-        for numbers, commands in ((_FCNTL, _OWNERS_OF_SIGNALS), (_IOCTL, _OWNERS_OF_SOCKETS)):
+        always(_OF_OTHERS, errno.EPERM)
+        # Process 0 is the program itself.
+        where(_PRLIMIT, [_step(_LOAD, _word(0)), _step(_EQUAL, 0, yes=1)])
+        for numbers, commands in _OWNERS.items():
             for command in commands:
                 where(numbers, [_step(_LOAD, _word(1)), _step(_EQUAL, command, no=1)])
         # The test refuses opening to read with truncation: early versions of Landlock do not restrict truncation.

@@ -11,7 +11,7 @@ import decimal
 import fractions
 import json
 import math
-from textwrap import dedent
+from textwrap import dedent, indent
 from typing import Any
 
 import numpy as np
@@ -112,16 +112,16 @@ HONEST = {
         "p = Point(1, 2); assert p == (1, 2) and p.x == 1 and p._asdict() == {'x': 1, 'y': 2} and isinstance(p, tuple)",
         "assert letters('aab') == {'a': 2, 'b': 1} and letters('aab').most_common(1) == [('a', 2)]",
         (
-            "import contextlib, io\nwith contextlib.redirect_stdout(io.StringIO()) as said: hello()\nassert"
-            " said.getvalue() == 'hello\\n'"
-        ),
-        (
-            "import solution\nfrom solution import *\nfrom solution import sort as own\nsort(x := [2, 1]); assert x =="
-            " [1, 2] and solution.total is total"
+            "import contextlib, io\nwith contextlib.redirect_stdout(io.StringIO()) as printed: hello()\nassert"
+            " printed.getvalue() == 'hello\\n'"
         ),
         "say(1)\ndef last(): return said[-1]\nsay(2); assert last() == 2 and said == [1, 2]",
         "import asyncio\nassert asyncio.run(later(2)) == 3",
         "def examine(candidate):\n    assert abs(candidate([.1, .2]) - .3) < 1e-9\nexamine(total)",
+        (
+            "import solution\nfrom solution import *\nfrom solution import sort as own\nsort(x := [2, 1]); assert x =="
+            " [1, 2] and solution.total is total"
+        ),
     ],
     """
     import numpy as np
@@ -162,11 +162,7 @@ FORMS = [
     "import numpy as np\nassert np.allclose(add(1, 2), 3.14)",
 ]
 KINDS = ("object", "int", "float", "str", "tuple", "list", "dict")
-INSIDE = [
-    (kind, f"{before}Liar(){after}")
-    for kind in ("object", "int", "str", "list")
-    for before, after in (("[", "]"), ("(", ",)"), ("{1: ", "}"))
-]
+INSIDE = {kind: ["[Liar()]", "(Liar(),)", "{1: Liar()}"] for kind in ("object", "int", "str", "list")}
 
 YES = """
 class A(KIND):
@@ -249,13 +245,20 @@ def score(program: str, tests: list[str]) -> float:
 
 
 def test_honest_programs_pass():
-    assert [score(program, tests) for program, tests in HONEST.items()] == [1.0] * len(HONEST)
+    """All tests of a program in one text."""
+    assert [score(program, ["\n".join(tests)]) for program, tests in HONEST.items()] == [1.0] * len(HONEST)
+
+
+def all_fail(tests: list[str]) -> list[str]:
+    """One test that passes where each of several raises."""
+    tries = [f"try:\n{indent(test, '    ')}\n    passed.append({test!r})\nexcept Exception: pass\n" for test in tests]
+    return [f"passed = []\n{''.join(tries)}assert passed == []"]
 
 
 @pytest.mark.parametrize(
     ("kinds", "inside"),
     [
-        ({"object": [*FORMS[:5], FORMS[-1]], "int": FORMS[:2]}, INSIDE[:3]),
+        ({"object": [*FORMS[:5], FORMS[-1]], "int": FORMS[:2]}, {"object": INSIDE["object"]}),
         pytest.param(
             {kind: FORMS if kind in ("object", "float") else FORMS[:2] for kind in KINDS},
             INSIDE,
@@ -265,15 +268,14 @@ def test_honest_programs_pass():
     ids=["some", "all"],
 )
 def test_no_object_is_equal_or_near_to_what_it_does_not_know(
-    kinds: dict[str, list[str]], inside: list[tuple[str, str]]
+    kinds: dict[str, list[str]], inside: dict[str, list[str]]
 ) -> None:
     for kind, forms in kinds.items():
-        assert score(LIAR.replace("KIND", kind).replace("RESULT", "Liar()"), forms) == 0.0, kind
-    for kind, result in inside:
-        assert (
-            score(LIAR.replace("KIND", kind).replace("RESULT", result), ["assert add(1, 2) in ([9], (9,), {1: 9})"])
-            == 0.0
-        ), (kind, result)
+        assert score(LIAR.replace("KIND", kind).replace("RESULT", "Liar()"), all_fail(forms)) == 1.0, kind
+    for kind, results in inside.items():
+        given = LIAR.replace("KIND", kind).replace("RESULT", f"[{', '.join(results)}][a]")
+        forms = [f"assert add({number}, 0) in ([9], (9,), {{1: 9}})" for number in range(len(results))]
+        assert score(given, all_fail(forms)) == 1.0, kind
 
 
 @pytest.mark.parametrize(
@@ -284,11 +286,11 @@ def test_no_object_is_equal_or_near_to_what_it_does_not_know(
     ],
 )
 def test_no_object_answers_for_itself_whether_it_holds_what_is_expected(kind: str) -> None:
-    assert score(YES.replace("KIND", kind) + "def primes(n): return A()", MEMBERSHIP) == 0.0
-    assert score(YES.replace("KIND", kind).replace("A", "primes"), MEMBERSHIP[:3]) == 0.0
+    assert score(YES.replace("KIND", kind) + "def primes(n): return A()", all_fail(MEMBERSHIP)) == 1.0
+    assert score(YES.replace("KIND", kind).replace("A", "primes"), all_fail(MEMBERSHIP[:3])) == 1.0
     solution = "\nclass Solution:\n    def primes(self, n): return A()"
     tests = [test.replace("primes(", "Solution().primes(") for test in MEMBERSHIP[:3]]
-    assert score(YES.replace("KIND", kind) + solution, tests) == 0.0
+    assert score(YES.replace("KIND", kind) + solution, all_fail(tests)) == 1.0
 
 
 def test_no_trick_finds_what_is_expected_or_says_that_it_was_right():
@@ -301,41 +303,29 @@ def test_other_processes_cannot_be_read() -> None:
 
 
 def test_pythons_own_names_mean_what_they_do():
-    assert (
-        score("def sorted(values): return 0\ndef add(a, b): return [1]", ["assert sorted(add(1, 2)) == sorted([4])"])
-        == 0.0
-    )
-    assert (
-        score(
-            "import numpy as np\nnp.allclose = lambda *given: True\ndef add(a, b): return 1.0",
-            ["assert np.allclose(add(1, 2), 3.0)"],
-        )
-        == 0.0
-    )
+    program = "import numpy as np\nnp.allclose = lambda *given: True\ndef sorted(values): return 0\n"
+    tests = ["assert sorted(add(1, 2)) == sorted([4])", "assert np.allclose(add(1, 2), [3.0])"]
+    assert score(program + "def add(a, b): return [1]", all_fail(tests)) == 1.0
 
 
 def test_a_function_of_the_test_can_be_called_and_not_looked_into():
-    tests = ["expected = 'seven'\nassert add(lambda: expected, 0) == expected"]
-    assert score("def add(a, b): return a.__closure__[0].cell_contents", tests) == 0.0
-    assert score("def add(a, b): return a.__globals__['expected']", tests) == 0.0
-    assert score("def add(a, b): return a()", tests) == 1.0
+    looks = ["a.__closure__[0].cell_contents", "a.__globals__['expected']"]
+    program = "".join(f"def look{number}(a): return {text}\n" for number, text in enumerate([*looks, "a()"]))
+    tests = [f"expected = 'seven'\nassert look{number}(lambda: expected) == expected" for number in range(3)]
+    assert score(program, all_fail(tests[:2])) == 1.0
+    assert score(program, tests[2:]) == 1.0
 
 
 def test_what_a_test_runs_as_a_script_is_run_and_a_name_that_is_not_there_is_missing():
     program = "def add(a, b): return 0"
     assert score(program, ["def main(): assert add(1, 2) == 3\nif __name__ == '__main__': main()"]) == 0.0
-    assert score(program, ["from solution import sub", "import solution\nsolution.sub", "sub"]) == 0.0
+    assert score(program, all_fail(["from solution import sub", "import solution\nsolution.sub", "sub"])) == 1.0
 
 
 def test_large_lists_go_over_in_a_moment():
     program = "def order(values): return sorted(values)"
-    assert (
-        score(
-            program,
-            ["values = list(range(10**6, 0, -1)); assert order(values) == sorted(values) and values[0] == 10**6"],
-        )
-        == 1.0
-    )
+    test = "values = list(range(10**6, 0, -1)); assert order(values) == sorted(values) and values[0] == 10**6"
+    assert score(program, [test]) == 1.0
 
 
 # What goes over between the two processes comes out as it went in, and only as a built-in kind.
@@ -345,43 +335,18 @@ def refuse(*arguments: Any) -> Any:
     raise ValueError(f"not plain: {arguments}")
 
 
-@pytest.mark.parametrize(
-    "value",
-    [
-        None,
-        True,
-        -(7**3000),
-        2**63,
-        0.1,
-        -0.0,
-        math.inf,
-        "a\ud800\n",
-        b"\x00\xff",
-        bytearray(b"ab"),
-        1 - 2j,
-        range(1, 2**70, 3),
-        [1, (2, {"a": {3, frozenset([4])}}), []],
-        [1, -(2**63), 2**63 - 1],
-        [2**63, 1],
-        [None, True, 0.5, "a"],
-        [[1], [[2]]],
-        collections.deque([1, 2]),
-        collections.Counter("aab"),
-        collections.OrderedDict([("b", 1), ("a", 2)]),
-        decimal.Decimal("1.10"),
-        fractions.Fraction(-1, 3),
-        datetime.datetime(2020, 1, 2, 3, 4, 5, 6, datetime.UTC),
-        datetime.date(2020, 1, 2),
-        datetime.time(1, 2),
-        datetime.timedelta(-1, 2, 3),
-        int,
-        len,
-        ValueError,
-    ],
-)
-def test_values_come_back_as_they_were(value: Any):
-    back = decode(json.loads(json.dumps(encode(value, refuse))), refuse)
-    assert (type(back), back, repr(back)) == (type(value), value, repr(value))
+PLAIN = [None, True, -(7**3000), 2**63, 0.1, -0.0, math.inf, "a\ud800\n", b"\x00\xff", bytearray(b"ab"), 1 - 2j]
+PLAIN += [range(1, 2**70, 3), [1, (2, {"a": {3, frozenset([4])}}), []], [1, -(2**63), 2**63 - 1], [2**63, 1]]
+PLAIN += [[None, True, 0.5, "a"], [[1], [[2]]], collections.deque([1, 2]), collections.Counter("aab"), int, len]
+PLAIN += [collections.OrderedDict([("b", 1), ("a", 2)]), decimal.Decimal("1.10"), fractions.Fraction(-1, 3), ValueError]
+PLAIN += [datetime.datetime(2020, 1, 2, 3, 4, 5, 6, datetime.UTC), datetime.date(2020, 1, 2), datetime.time(1, 2)]
+PLAIN += [datetime.timedelta(-1, 2, 3)]
+
+
+def test_values_come_back_as_they_were():
+    for value in PLAIN:
+        back = decode(json.loads(json.dumps(encode(value, refuse))), refuse)
+        assert (type(back), back, repr(back)) == (type(value), value, repr(value))
 
 
 def test_arrays_come_back_as_they_were():
@@ -397,25 +362,11 @@ def test_arrays_come_back_as_they_were():
 
 
 def test_what_is_derived_from_a_built_in_kind_is_not_plain():
-    kinds = (
-        int,
-        float,
-        str,
-        bytes,
-        tuple,
-        list,
-        dict,
-        set,
-        frozenset,
-        decimal.Decimal,
-        collections.Counter,
-        np.float64,
-    )
-    for kind in kinds:
+    built_in = (int, float, str, bytes, tuple, list, dict, set, frozenset)
+    for kind in (*built_in, decimal.Decimal, collections.Counter, np.float64):
         derived = type(kind.__name__, (kind,), {"__eq__": lambda self, other: True, "__hash__": lambda self: 0})()
         with pytest.raises(ValueError, match="not plain"):
             encode([derived], refuse)
-    with pytest.raises(ValueError, match="not plain"):
-        decode(["__import__", "os"], refuse)
-    with pytest.raises(ValueError, match="not plain"):
-        decode(["builtin", "__import__"], refuse)
+    for content in (["__import__", "os"], ["builtin", "__import__"]):
+        with pytest.raises(ValueError, match="not plain"):
+            decode(content, refuse)

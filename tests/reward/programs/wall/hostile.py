@@ -7,9 +7,22 @@ from __future__ import annotations
 from textwrap import indent
 
 GOOD = "def add(a, b): return a + b\n"
-TESTS = ["assert add(1, 2) == 3", "assert add(10, 20) == 30"]
-PRINTS = [{"input": "", "output": "3"}]
-EITHER = (0.0, 1.0)
+TESTS: list[object] = ["assert add(1, 2) == 3", "assert add(10, 20) == 30"]
+PRINTS: list[object] = [{"input": "", "output": "3"}]
+Program = tuple[str, list[object], object]
+"""A program, its tests, and what it deserves: a number, or None for either."""
+
+
+def right(program: str, tests: list[object] = TESTS) -> Program:
+    return program, tests, 1.0
+
+
+def wrong(program: str, tests: list[object] = TESTS) -> Program:
+    return program, tests, 0.0
+
+
+def either(program: str, tests: list[object] = TESTS) -> Program:
+    return program, tests, None
 
 
 def refused(act: str, before: str = "") -> str:
@@ -47,74 +60,55 @@ SOCKET = (
 
 # name -> program, tests, what it deserves; `{name}` is filled in with what stands outside: see `Outside` in
 # test_hostile.py.
-OUTPUT: dict[str, tuple[str, list[object], object]] = {
-    "removes what is in its folder": ("import os\nfor name in os.listdir('.'): os.remove(name)\nprint(3)", PRINTS, 1.0),
-    "a fifo in the place of its output": (in_place_of_the_output("os.mkfifo(name)"), PRINTS, 1.0),
-    "a folder in the place of its output": (in_place_of_the_output("os.mkdir(name)"), PRINTS, 1.0),
-    "a link to endless zeros": (in_place_of_the_output("os.symlink('/dev/zero', name)"), PRINTS, 1.0),
-    "a device in the place of its output": (
-        in_place_of_the_output("os.system(f'mknod {name} b 254 0 2>/dev/null')"),
-        PRINTS,
-        1.0,
+OUTPUT: dict[str, Program] = {
+    "removes what is in its folder": right("import os\nfor name in os.listdir('.'): os.remove(name)\nprint(3)", PRINTS),
+    "a fifo in the place of its output": right(in_place_of_the_output("os.mkfifo(name)"), PRINTS),
+    "a folder in the place of its output": right(in_place_of_the_output("os.mkdir(name)"), PRINTS),
+    "a link to endless zeros": right(in_place_of_the_output("os.symlink('/dev/zero', name)"), PRINTS),
+    "a device in the place of its output": right(
+        in_place_of_the_output("os.system(f'mknod {name} b 254 0 2>/dev/null')"), PRINTS
     ),
-    "another file as its output": (
-        "import os\nos.symlink('{secret}', 'stdout.txt')",
-        [{"input": "", "output": "sesame"}],
-        0.0,
+    "another file as its output": wrong(
+        "import os\nos.symlink('{secret}', 'stdout.txt')", [{"input": "", "output": "sesame"}]
     ),
-    "prints for ever": ("while True: print('spam' * 1000)", PRINTS, 0.0),
-    "complains for ever": ("import sys\nwhile True: sys.stderr.write('spam' * 1000)", PRINTS, 0.0),
-    "an output of a petabyte": ("import os\ntry: os.ftruncate(1, 2**50)\nexcept OSError: print(3)", PRINTS, 1.0),
-    "closes its output": ("import os\nos.close(1)\nprint(3)", PRINTS, 0.0),
-    "writes into its input": (
-        "import os\ntry: os.lseek(0, 0, 0), os.write(0, b'x' * 100)\nexcept OSError: pass\nprint(3)",
-        PRINTS,
-        1.0,
+    "prints for ever": wrong("while True: print('spam' * 1000)", PRINTS),
+    "complains for ever": wrong("import sys\nwhile True: sys.stderr.write('spam' * 1000)", PRINTS),
+    "an output of a petabyte": right("import os\ntry: os.ftruncate(1, 2**50)\nexcept OSError: print(3)", PRINTS),
+    "closes its output": wrong("import os\nos.close(1)\nprint(3)", PRINTS),
+    "writes into its input": right(
+        "import os\ntry: os.lseek(0, 0, 0), os.write(0, b'x' * 100)\nexcept OSError: pass\nprint(3)", PRINTS
     ),
 }
-FILES: dict[str, tuple[str, list[object], object]] = {
-    "20,000 nested folders": (
-        "import os\nfor _ in range(20000):\n    try: os.mkdir('d'); os.chdir('d')\n    except OSError: break\n" + GOOD,
-        TESTS,
-        EITHER,
+FILES: dict[str, Program] = {
+    "20,000 nested folders": either(
+        "import os\nfor _ in range(20000):\n    try: os.mkdir('d'); os.chdir('d')\n    except OSError: break\n" + GOOD
     ),
-    "100,000 files": ("for number in range(100000): open(f'f{number}', 'w').close()\n" + GOOD, TESTS, 0.0),
-    "480 MB in 60 files": (
-        "for number in range(60): open(f'f{number}', 'wb').write(b'x' * 8_000_000)\n" + GOOD,
+    "100,000 files": wrong("for number in range(100000): open(f'f{number}', 'w').close()\n" + GOOD),
+    "480 MB in 60 files": wrong(
+        "for number in range(60): open(f'f{number}', 'wb').write(b'x' * 8_000_000)\n" + GOOD, TESTS[:1]
+    ),
+    "160 MB in files that no folder shows": wrong(
+        "import os, time\nopened = []\nfor number in range(20):\n"
+        "    opened.append(open('f', 'wb')); opened[-1].write(b'x' * 8_000_000); os.unlink('f')\ntime.sleep(60)",
         TESTS[:1],
-        0.0,
     ),
-    "160 MB in files that no folder shows": (
-        (
-            "import os, time\nopened = []\nfor number in range(20):\n"
-            "    opened.append(open('f', 'wb')); opened[-1].write(b'x' * 8_000_000); os.unlink('f')\ntime.sleep(60)"
-        ),
-        TESTS[:1],
-        0.0,
-    ),
-    "160 MB of shared memory": (
+    "160 MB of shared memory": wrong(
         "for number in range(20): open(f'/dev/shm/groupwise-test-{number}', 'wb').write(b'x' * 8_000_000)\n" + GOOD,
         TESTS[:1],
-        0.0,
     ),
-    "a file of a terabyte": (refused("open('f', 'wb').truncate(10**12)"), TESTS, 1.0),
-    "the neighbour's solution": (
-        (
-            "import glob, os, time\nadd = None\nuntil = time.time() + 2\nwhile add is None and time.time() < until:\n  "
-            "  for name in glob.glob('/tmp/*/solution.py') + glob.glob('{temporary}/*/solution.py') +"
-            " glob.glob('/proc/[0-9]*/cwd/solution.py'):\n        try: text = open(name).read()\n        except"
-            " OSError: continue\n        if 'glo' + 'b' not in text and 'return a + b' in text: exec(text)\n   "
-            " time.sleep(0.01)"
-        ),
+    "a file of a terabyte": right(refused("open('f', 'wb').truncate(10**12)")),
+    "the neighbour's solution": wrong(
+        "import glob, os, time\nadd = None\nuntil = time.time() + 2\nwhile add is None and time.time() < until:\n  "
+        "  for name in glob.glob('/tmp/*/solution.py') + glob.glob('{temporary}/*/solution.py') +"
+        " glob.glob('/proc/[0-9]*/cwd/solution.py'):\n        try: text = open(name).read()\n        except"
+        " OSError: continue\n        if 'glo' + 'b' not in text and 'return a + b' in text: exec(text)\n   "
+        " time.sleep(0.01)",
         TESTS[:1],
-        0.0,
     ),
-    "reads what is not its own": (
-        all_refused(["open('{secret}').read()", "os.listdir('{outside}')", "os.listdir('{home}/.ssh')"], "import os"),
-        TESTS,
-        1.0,
+    "reads what is not its own": right(
+        all_refused(["open('{secret}').read()", "os.listdir('{outside}')", "os.listdir('{home}/.ssh')"], "import os")
     ),
-    "reads through links": (
+    "reads through links": right(
         all_refused(
             [
                 "os.symlink('{secret}', 'a'); open('a').read()",
@@ -122,11 +116,9 @@ FILES: dict[str, tuple[str, list[object], object]] = {
                 "os.symlink('{outside}', 'c'); os.listdir('c')",
             ],
             "import os",
-        ),
-        TESTS,
-        1.0,
+        )
     ),
-    "changes what is not its own": (
+    "changes what is not its own": right(
         all_refused(
             [
                 "open('{secret}', 'a')",
@@ -142,128 +134,95 @@ FILES: dict[str, tuple[str, list[object], object]] = {
                 "open('{tester}', 'a')",
             ],
             "import os",
-        ),
-        TESTS,
-        1.0,
+        )
     ),
-    "shuts what is not its own": (
+    "shuts what is not its own": right(
         "import os\nfor act in (os.chmod, os.utime, lambda path, _: os.chown(path, 12345, 12345)):\n"
-        "    try: act('{secret}', 0 if act is os.chmod else (1, 1))\n    except OSError: pass\n" + GOOD,
-        TESTS,
-        1.0,
+        "    try: act('{secret}', 0 if act is os.chmod else (1, 1))\n    except OSError: pass\n" + GOOD
     ),
-    "shuts its own folder": (
+    "shuts its own folder": right(
         "import os\nos.makedirs('a/b/c')\nopen('a/b/f', 'w')\nfor name in ('a/b/c', 'a/b', 'a', '.'): os.chmod(name,"
-        " 0)\n" + GOOD,
-        TESTS,
-        1.0,
+        " 0)\n" + GOOD
     ),
-    "leaves links for who cleans up": (
-        "import os\nos.symlink('{outside}', 'a')\nos.mkdir('b')\nos.symlink('{outside}', 'b/c')\n" + GOOD,
-        TESTS,
-        1.0,
+    "leaves links for who cleans up": right(
+        "import os\nos.symlink('{outside}', 'a')\nos.mkdir('b')\nos.symlink('{outside}', 'b/c')\n" + GOOD
     ),
-    "moves its own folder": (
-        "import os\ntry: os.rename(os.getcwd(), os.getcwd() + '-x')\nexcept OSError: pass\n" + GOOD,
-        TESTS,
-        1.0,
+    "moves its own folder": right(
+        "import os\ntry: os.rename(os.getcwd(), os.getcwd() + '-x')\nexcept OSError: pass\n" + GOOD
     ),
 }
-MEMORY: dict[str, tuple[str, list[object], object]] = {
-    "12 times 200 MiB": (
+MEMORY: dict[str, Program] = {
+    "12 times 200 MiB": wrong(
         "import os, time\nfor number in range(12):\n    if os.fork() == 0:\n        held = bytearray(200 * 2**20)\n    "
         "    for at in range(0, len(held), 4096): held[at] = 1\n        time.sleep(60); os._exit(0)\ntime.sleep(8)\n"
         + GOOD,
         TESTS[:1],
-        0.0,
     ),
-    "3 GB": ("held = bytearray(3 * 10**9)\n" + GOOD, TESTS, 0.0),
-    "shared memory of many processes": (
+    "3 GB": wrong("held = bytearray(3 * 10**9)\n" + GOOD),
+    "shared memory of many processes": wrong(
         "import mmap, os, time\nfor number in range(12):\n    if os.fork() == 0:\n        held = mmap.mmap(-1, 200 *"
         " 2**20)\n        for at in range(0, len(held), 4096): held[at] = 1\n        time.sleep(60);"
         " os._exit(0)\ntime.sleep(8)\n" + GOOD,
         TESTS[:1],
-        0.0,
     ),
-    "memory without a name": (refused("os.memfd_create('x')", "import os"), TESTS, 1.0),
-    "memory and queues of the system": (
+    "memory without a name": right(refused("os.memfd_create('x')", "import os")),
+    "memory and queues of the system": right(
         all_refused(
             [f"call({number}, 0x67770001, 2**24, 0o1666)" for number in (29, 64, 68)]
             + ["call(240, b'groupwise', 0o102, 0o600, 0)"],
             SYSTEM_CALL,
-        ),
-        TESTS,
-        1.0,
+        )
     ),
-    "falls over": ("import ctypes\nctypes.string_at(0)\n", TESTS, 0.0),
-    "a dump of its memory": (
-        refused("resource.setrlimit(resource.RLIMIT_CORE, (-1, -1))", "import resource") + "import os\nos.abort()",
-        TESTS,
-        0.0,
+    "falls over": wrong("import ctypes\nctypes.string_at(0)\n"),
+    "a dump of its memory": wrong(
+        refused("resource.setrlimit(resource.RLIMIT_CORE, (-1, -1))", "import resource") + "import os\nos.abort()"
     ),
-    "raises its limits": (
+    "raises its limits": right(
         all_refused(
             [
                 f"resource.setrlimit(resource.RLIMIT_{name}, (-1, -1))"
                 for name in ("AS", "CPU", "FSIZE", "NPROC", "NOFILE")
             ],
             "import resource",
-        ),
-        TESTS,
-        1.0,
+        )
     ),
 }
-PROCESSES: dict[str, tuple[str, list[object], object]] = {
-    "starts itself again and again": (
-        "import os\nwhile True:\n    try: os.fork()\n    except OSError: pass",
-        TESTS[:1],
-        0.0,
+PROCESSES: dict[str, Program] = {
+    "starts itself again and again": wrong(
+        "import os\nwhile True:\n    try: os.fork()\n    except OSError: pass", TESTS[:1]
     ),
-    "starts threads without end": (
+    "starts threads without end": either(
         "import threading, time\ntry:\n    while True: threading.Thread(target=time.sleep, args=(60,),"
         " daemon=True).start()\nexcept RuntimeError: pass\n" + GOOD,
         TESTS[:1],
-        EITHER,
     ),
-    "signals everybody": (
+    "signals everybody": right(
         all_refused(
             ["os.kill({victim}, signal.SIGURG)", "os.kill({trainer}, signal.SIGURG)"],
             "import os, signal\ntry: os.kill(-1, signal.SIGURG)\nexcept OSError: pass",
-        ),
-        TESTS,
-        1.0,
+        )
     ),
-    "leaves daemons": (
+    "leaves daemons": right(
         "import os, subprocess\nfor _ in range(3):\n    if os.fork() == 0:\n        os.setsid()\n"
         "        if os.fork() == 0: os.execlp('sleep', 'sleep', '{marker}')\n"
-        "        os._exit(0)\n" + GOOD,
-        TESTS,
-        1.0,
+        "        os._exit(0)\n" + GOOD
     ),
-    "will not end": (
-        (
-            "import signal, time\nfor number in set(signal.Signals) - {signal.SIGKILL, signal.SIGSTOP}:"
-            " signal.signal(number, signal.SIG_IGN)\nwhile True: time.sleep(1)"
-        ),
+    "will not end": wrong(
+        "import signal, time\nfor number in set(signal.Signals) - {signal.SIGKILL, signal.SIGSTOP}:"
+        " signal.signal(number, signal.SIG_IGN)\nwhile True: time.sleep(1)",
         TESTS[:1],
-        0.0,
     ),
-    "stops itself": (
-        "import os, signal\nos.kill(os.getpid(), signal.SIGSTOP)\nwhile True: os.sched_yield()",
+    "stops itself": wrong(
+        "import os, signal\nos.kill(os.getpid(), signal.SIGSTOP)\nwhile True: os.sched_yield()", TESTS[:1]
+    ),
+    "waits for ever": wrong("import time\ntime.sleep(1000)", TESTS[:1]),
+    "works for ever, four times": wrong("import os\nos.fork(); os.fork()\nwhile True: pass", TESTS[:1]),
+    "works for ever in those that nobody counts": wrong(
+        "import os, signal\nsignal.signal(signal.SIGCHLD, signal.SIG_IGN)\nwhile True:\n    if os.fork() == 0:\n   "
+        "     for _ in range(10**6): pass\n        os._exit(0)",
         TESTS[:1],
-        0.0,
     ),
-    "waits for ever": ("import time\ntime.sleep(1000)", TESTS[:1], 0.0),
-    "works for ever, four times": ("import os\nos.fork(); os.fork()\nwhile True: pass", TESTS[:1], 0.0),
-    "works for ever in those that nobody counts": (
-        (
-            "import os, signal\nsignal.signal(signal.SIGCHLD, signal.SIG_IGN)\nwhile True:\n    if os.fork() == 0:\n   "
-            "     for _ in range(10**6): pass\n        os._exit(0)"
-        ),
-        TESTS[:1],
-        0.0,
-    ),
-    "looks into who started it": (
+    "looks into who started it": right(
         all_refused(
             [
                 *(f"open(f'/proc/{{os.getppid()}}/{name}', 'rb').read(1)" for name in ("mem", "environ", "maps")),
@@ -278,11 +237,9 @@ PROCESSES: dict[str, tuple[str, list[object], object]] = {
                 ),
             ],
             "import os\n" + SYSTEM_CALL,
-        ),
-        TESTS,
-        1.0,
+        )
     ),
-    "changes the limits of others": (
+    "changes the limits of others": right(
         all_refused(
             [
                 "resource.prlimit({victim}, resource.RLIMIT_NOFILE, (1, 1))",
@@ -291,13 +248,11 @@ PROCESSES: dict[str, tuple[str, list[object], object]] = {
                 "fcntl.fcntl(socket.socketpair()[0], fcntl.F_SETOWN, {victim})",
             ],
             "import fcntl, os, resource, socket",
-        ),
-        TESTS,
-        1.0,
+        )
     ),
 }
-KERNEL: dict[str, tuple[str, list[object], object]] = {
-    "the network": (
+KERNEL: dict[str, Program] = {
+    "the network": right(
         all_refused(
             [
                 "socket.create_connection(('127.0.0.1', {tcp}), 2)",
@@ -309,22 +264,18 @@ KERNEL: dict[str, tuple[str, list[object], object]] = {
                 "socket.socket(socket.AF_NETLINK, socket.SOCK_RAW)",
             ],
             "import socket",
-        ),
-        TESTS,
-        1.0,
+        )
     ),
-    "sockets of this machine": (
+    "sockets of this machine": right(
         all_refused(
             [
                 "socket.socket(socket.AF_UNIX).connect('\\0{abstract}')",
                 "socket.socket(socket.AF_UNIX).connect('{outside}/socket')",
             ],
             "import socket",
-        ),
-        TESTS,
-        1.0,
+        )
     ),
-    "mounts and roots": (
+    "mounts and roots": right(
         all_refused(
             [
                 "call(165, b'none', b'/tmp', b'tmpfs', 0, 0)",
@@ -336,20 +287,16 @@ KERNEL: dict[str, tuple[str, list[object], object]] = {
                 "call(308, 0, 0)",
             ],
             "import os\n" + SYSTEM_CALL,
-        ),
-        TESTS,
-        1.0,
+        )
     ),
-    "namespaces of its own": (
+    "namespaces of its own": right(
         all_refused(
             [f"call(272, {flag})" for flag in (0x10000000, 0x20000, 0x40000000)]
             + ["call(56, 0x10000011, 0, 0, 0, 0)", "call(435, 0, 0)"],
             SYSTEM_CALL,
-        ),
-        TESTS,
-        1.0,
+        )
     ),
-    "devices": (
+    "devices": right(
         all_refused(
             [
                 "os.mknod('disk', 0o60600, os.makedev(254, 0)); open('disk', 'rb')",
@@ -357,11 +304,9 @@ KERNEL: dict[str, tuple[str, list[object], object]] = {
                 "os.listdir('/dev/pts')",
             ],
             "import os",
-        ),
-        TESTS,
-        1.0,
+        )
     ),
-    "settings of the kernel": (
+    "settings of the kernel": right(
         all_refused(
             [
                 f"open('{path}', 'r+')"
@@ -372,11 +317,9 @@ KERNEL: dict[str, tuple[str, list[object], object]] = {
                     "/proc/self/oom_score_adj",
                 )
             ]
-        ),
-        TESTS,
-        1.0,
+        )
     ),
-    "keys and the rest of the kernel": (
+    "keys and the rest of the kernel": right(
         all_refused(
             [
                 "call(250, 0, -3, 0)",
@@ -387,46 +330,33 @@ KERNEL: dict[str, tuple[str, list[object], object]] = {
                 "call(323, 1)",
             ],
             SYSTEM_CALL,
-        ),
-        TESTS,
-        1.0,
+        )
     ),
-    "rights": (
-        (
-            "import ctypes\nlibc = ctypes.CDLL(None)\nheader, sets = (ctypes.c_uint32 * 2)(0x20080522, 0),"
-            " (ctypes.c_uint32 * 6)()\nlibc.syscall(125, header, sets)\nnone = libc.prctl(39, 0, 0, 0, 0) == 1 and not"
-            " any(sets)\ndef add(a, b): return a + b if none else 0"
-        ),
-        TESTS,
-        1.0,
+    "rights": right(
+        "import ctypes\nlibc = ctypes.CDLL(None)\nheader, sets = (ctypes.c_uint32 * 2)(0x20080522, 0),"
+        " (ctypes.c_uint32 * 6)()\nlibc.syscall(125, header, sets)\nnone = libc.prctl(39, 0, 0, 0, 0) == 1 and not"
+        " any(sets)\ndef add(a, b): return a + b if none else 0"
     ),
-    "keys of the trainer": (
-        (
-            "import glob, os\nseen = str(os.environ)\nfor name in glob.glob('/proc/[0-9]*/environ'):\n    try: seen +="
-            " open(name).read()\n    except OSError: pass\ndef add(a, b): return 0 if 'ses' + 'ame' in seen else a + b"
-        ),
-        TESTS,
-        1.0,
+    "keys of the trainer": right(
+        "import glob, os\nseen = str(os.environ)\nfor name in glob.glob('/proc/[0-9]*/environ'):\n    try: seen +="
+        " open(name).read()\n    except OSError: pass\ndef add(a, b): return 0 if 'ses' + 'ame' in seen else a + b"
     ),
 }
-VERDICT: dict[str, tuple[str, list[object], object]] = {
-    "answers for itself": (
+VERDICT: dict[str, Program] = {
+    "answers for itself": wrong(
         SOCKET + "import json\nwhile line := heard.readline():\n    asked = json.loads(line)[1][0]\n   "
         " said.write(json.dumps(['answer', ['add'] if asked == 'names' else {'value': ['builtin', 'exit'], 'printed':"
-        " ''}]) + '\\n'); said.flush()",
-        TESTS,
-        0.0,
+        " ''}]) + '\\n'); said.flush()"
     ),
-    "answers before it is asked": (
+    "answers before it is asked": wrong(
         SOCKET + 'said.write(\'["answer", ["add"]]\\n["answer", {"value": 3, "printed": ""}]\\n\' * 9); said.flush()',
         TESTS[1:],
-        0.0,
     ),
-    "floods the tester": (SOCKET + "heard.readline()\nwhile True: socket.sendall(b'x' * 10**6)", TESTS[:1], 0.0),
-    "a deep answer": (SOCKET + "heard.readline()\nsaid.write('[' * 10**6 + '\\n'); said.flush()", TESTS, 0.0),
-    "closes everything": ("import os\nos.closerange(0, 512)\n" + GOOD, TESTS, 0.0),
-    "ends well at once": ("import os\nos._exit(0)", TESTS, 0.0),
-    "removes the files of the test": ("import os, shutil\nshutil.rmtree('.', ignore_errors=True)\n" + GOOD, TESTS, 1.0),
+    "floods the tester": wrong(SOCKET + "heard.readline()\nwhile True: socket.sendall(b'x' * 10**6)", TESTS[:1]),
+    "a deep answer": wrong(SOCKET + "heard.readline()\nsaid.write('[' * 10**6 + '\\n'); said.flush()"),
+    "closes everything": wrong("import os\nos.closerange(0, 512)\n" + GOOD),
+    "ends well at once": wrong("import os\nos._exit(0)"),
+    "removes the files of the test": right("import os, shutil\nshutil.rmtree('.', ignore_errors=True)\n" + GOOD),
 }
 CHAPTERS = {
     "output": OUTPUT,

@@ -45,7 +45,7 @@ def test_what_is_missing_is_named() -> None:
     assert "refused (bwrap: Operation not permitted): programs may read what this user may" in nothing.missing
 
 
-def test_a_program_reads_python_and_the_system_and_not_what_lies_around_them(mechanism: str) -> None:
+def test_a_program_reads_python_and_the_system_and_not_what_lies_around_them() -> None:
     paths, links = readable_paths(False)
     assert all(os.path.realpath(path) == path for path in paths)
     assert not any(outer != inner and inner.startswith(outer + "/") for outer in paths for inner in paths)

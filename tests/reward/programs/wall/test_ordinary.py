@@ -72,13 +72,14 @@ def test_ordinary_programs_run(mechanism: str) -> None:
     } == dict.fromkeys(programs, 1.0)
 
 
+@pytest.mark.parametrize("mechanism", ["bubblewrap", "landlock"], indirect=True)
 def test_a_test_imports_the_solution_and_reads_what_it_may(mechanism: str, tmp_path: Path) -> None:
     data = tmp_path / "data.txt"
     data.write_text("7")
     tests = ["import solution\nassert solution.twice(2) == 4", f"assert twice(int(open({str(data)!r}).read())) == 14"]
     programs = ["def twice(x): return 2 * x"]
     reward = UnitTests(wall_seconds=60.0)
-    assert asyncio.run(reward.open()([""], programs, tests=[tests])) == [0.5]
+    assert asyncio.run(reward([""], programs, tests=[tests])) == [0.5]
     assert asyncio.run(reward.model_copy(update={"readable": (str(tmp_path),)})([""], programs, tests=[tests])) == [1.0]
 
 
