@@ -72,13 +72,11 @@ def method_page(name: str) -> str:
 
 def overlay_page(name: str) -> str:
     """One overlay: what it multiplies by what, paper, slot, how it fails, how it is used."""
-    from groupwise.cli.methods import equation_lines
-    from groupwise.objective.preset import equation_of, read_overlay
+    from groupwise.objective.preset import read_overlay
 
     overlay = read_overlay(name)
     parts = _about(f"+{name}", overlay, "Laid on a method, it weighs the surrogate of each decision")
     parts += [
-        f"With GRPO:\n\n\\[\n{equation_lines(equation_of(f'grpo+{name}'))[0]}\n\\]",
         "## Slots",
         table(("slot", "setting"), [(f"`{slot}`", setting(value)) for slot, value in overlay.objective.items()]),
         "## Metrics",

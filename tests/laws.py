@@ -208,7 +208,8 @@ def covering() -> Iterator[tuple[str, Objective]]:
     most of such pairs and is accepted beside the kinds taken so far.
     """
     base = validate(Objective, BASE, source="law")
-    parts = {slot: [_part(slot, table) for table in slot_tables(slot)] for slot in SLOTS}
+    tables = {slot: slot_tables(slot) for slot in SLOTS}
+    parts = {slot: [_part(slot, table) for table in of_slot] for slot, of_slot in tables.items()}
     slots = [slot for slot in SLOTS if slot not in BEFORE_PLAN]
 
     def held(chosen: dict[str, int]) -> set[tuple[tuple[str, int], ...]]:
@@ -242,7 +243,7 @@ def covering() -> Iterator[tuple[str, Objective]]:
         assert found is not None
         for pair in held(chosen):
             missing.pop(pair, None)
-        yield str({slot: slot_tables(slot)[kind] for slot, kind in chosen.items()}), found
+        yield str({slot: tables[slot][kind] for slot, kind in chosen.items()}), found
 
 
 def _part(slot: str, table: Table) -> Any:

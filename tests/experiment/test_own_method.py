@@ -71,7 +71,7 @@ def test_a_stage_and_a_control_take_one(place: Path) -> None:
         ("[objective.trust]\nkind = 'clip'\nlow = 'x'\n", 'a.toml: objective.trust.low = "x": must be'),
         ("[objective.trust]\nkind = 'callable'\n", "a.toml: objective.trust.path: is missing"),
         ("[objective.trust]\nkind = 'frog'\n", 'a.toml: objective.trust.kind = "frog": unknown kind'),
-        ("[objective.matching]\nkind = 'mirrored'\n", "a.toml: objective.matching.kind: trust.kind = 'clip' is ineff"),
+        ("[objective.matching]\nkind = 'mirrored'\n", "a.toml: objective: trust.kind = 'clip' is ineff"),
         ("[objective.divergence]\nkind = 'none'\nbeta = 0.1\n", "a.toml: objective.divergence.beta = 0.1: unknown key"),
         ("[objective.train]\ngroup_size = 4\n", 'a.toml: objective.train = {"group_size": 4}: is no part of a method'),
         ("[objective]\ntrst = 4\n", "a.toml: objective.trst = 4: is no part of a method"),

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 import torch
 from tests.objective.small import close, drawn, member_ratios
-from tests.oracles import awm, diffusion_nft
+from tests.oracles import flow
 
 from groupwise.config import ConfigError, validate
 from groupwise.objective import Objective
@@ -22,7 +22,7 @@ def test_the_errors_are_those_of_the_transcription(strength: float) -> None:
     copies = drawn(1)
     fields = Mirrored(strength=strength)(copies.deviation())
     rows = zip(copies.live, copies.old, copies.clean, copies.noise, copies.time.tolist(), strict=True)
-    pairs = [diffusion_nft.errors_of(*row, time, strength=strength) for *row, time in rows]
+    pairs = [flow.errors_of(*row, time, strength=strength) for *row, time in rows]
     for place, name in enumerate(("positive_error", "negative_error")):
         expected = torch.stack([pair[place] for pair in pairs])
         by_hand, ours = (
@@ -104,7 +104,7 @@ def test_the_log_prob_is_the_negative_loss_of_pre_training(weighting: str) -> No
     log_prob = Velocity.model_validate({"weighting": weighting, "power": 0.4})(copies.deviation())["log_prob"]
     expected = torch.stack(
         [
-            awm.log_prob_of(*row, time, weighting=weighting, power=0.4)
+            flow.log_prob_of(*row, time, weighting=weighting, power=0.4)
             for *row, time in zip(copies.live, copies.clean, copies.noise, copies.time.tolist(), strict=True)
         ]
     )

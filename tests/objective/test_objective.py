@@ -228,10 +228,6 @@ def test_what_is_no_score_is_named() -> None:
     inputs = world()
     objective = make()
     plan, given_scores = plan_of(objective, inputs), inputs.scored()
-    with pytest.raises(ValueError, match=r"take a Scored and a Plan, got Tensor and Plan"):
-        objective.loss(given_scores.log_prob, plan)  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match=r"got Scored and Batch"):
-        objective.cotangents(given_scores, prepared(objective, inputs))  # type: ignore[arg-type]
     with pytest.raises(ValueError, match=r"Scored.log_prob must be a float tensor, got torch.int64"):
         objective.loss(Scored(given_scores.log_prob.long(), given_scores.entropy), plan)
 
@@ -359,22 +355,3 @@ def test_the_entropy_of_such_a_decision_weighs_nothing_either() -> None:
     log_prob, entropy = torch.full((2, 2), -1.0), torch.full((2, 2), 0.8)
     log_prob[0, 0], entropy[0, 0] = float("nan"), float("nan")
     assert float(objective.loss(Scored(log_prob, entropy), plan).total) == pytest.approx(-0.5 * 3 * 0.8 / 4)
-
-
-def test_what_is_handed_to_the_wrong_step_is_named_with_what_to_write() -> None:
-    objective = Objective.preset("bnpo")
-    mask = torch.ones(2, 1, dtype=torch.bool)
-    rollouts = Rollouts(torch.tensor([0, 0]), mask, torch.full((2, 1), -1.0), {"a": [1.0, 0.0]})
-    batch = objective.prepare(rollouts, objective.init())
-    with pytest.raises(
-        ValueError,
-        match=r"prepare takes Rollouts and an ObjectiveState, got Rollouts and NoneType; write objective.prepare",
-    ):
-        objective.prepare(rollouts, None)  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match=r"got Batch and ObjectiveState"):
-        objective.prepare(batch, objective.init())  # type: ignore[arg-type]
-    with pytest.raises(
-        ValueError,
-        match=r"plan takes a Batch, got Rollouts; write objective.plan\(objective.prepare\(rollouts, state\)\)",
-    ):
-        objective.plan(rollouts)  # type: ignore[arg-type]

@@ -6,13 +6,12 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from importlib import import_module
-from types import ModuleType
 from typing import Any
 
 import pytest
 import torch
 from tests.oracles import overlays
-from tests.oracles.common import Given, Hand, hand_inputs
+from tests.oracles.common import ORACLES, Given, Hand, Oracle, hand_inputs
 from torch import Tensor
 
 from groupwise.objective import Objective
@@ -21,6 +20,9 @@ from groupwise.objective.decisions import keyed_uniform
 from groupwise.objective.preset import method_names, overlay_names, read_method
 from groupwise.records import Rollouts, Scored
 from groupwise.statistics import sum_over_one_process
+
+for family in ("flow", "group", "member", "region", "reinforce", "source_000"):
+    import_module(f"tests.oracles.{family}")
 
 TOLERANCE = 1e-10
 LEAVES = ("entropy", "exact_divergence", "positive_error", "negative_error")
@@ -41,10 +43,6 @@ KEYS = {
     ("conservative", "gamma"): "credit.temporal_decay.gamma",
     ("all_compatible", "gamma"): "credit.temporal_decay.gamma",
 }
-
-
-def oracle(name: str) -> ModuleType:
-    return import_module(f"tests.oracles.{name}")
 
 
 def given_batch(seed: int, spread: float) -> tuple[Tensor, Given]:
@@ -157,35 +155,20 @@ def agree(actual: Tensor, expected: Tensor, within: float = TOLERANCE) -> None:
 
 
 def compare(
-    objective: Objective, module: ModuleType, log_prob: Tensor, inputs: Given, parameters: Mapping[str, Any]
+    objective: Objective, oracle: Oracle, log_prob: Tensor, inputs: Given, parameters: Mapping[str, Any]
 ) -> None:
     value, gradients = ours(objective, log_prob, inputs)
-    expected, by_hand = differentiate(lambda live, inputs: module.loss(live, inputs, **parameters), log_prob, inputs)
+    expected, by_hand = differentiate(lambda live, inputs: oracle.loss(live, inputs, **parameters), log_prob, inputs)
     agree(value, expected)
     for actual, gradient in zip(gradients, by_hand, strict=True):
         agree(actual, gradient)
 
 
 @pytest.mark.parametrize("name", method_names())
-def test_every_preset_has_an_oracle(name: str) -> None:
-    assert callable(oracle(name).loss)
-    assert isinstance(oracle(name).HAND, Hand)
-
-
-@pytest.mark.parametrize("name", method_names())
-def test_oracle_gives_the_hand_worked_numbers(name: str) -> None:
+def test_preset_and_oracle_give_the_hand_worked_numbers(name: str) -> None:
     log_prob, inputs = hand_inputs()
-    hand: Hand = oracle(name).HAND
-    value, gradients = differentiate(
-        lambda live, inputs: oracle(name).loss(live, inputs, **hand.parameters), log_prob, inputs
-    )
-    _is_hand(value, gradients, hand)
-
-
-@pytest.mark.parametrize("name", method_names())
-def test_preset_gives_the_hand_worked_numbers(name: str) -> None:
-    log_prob, inputs = hand_inputs()
-    hand: Hand = oracle(name).HAND
+    oracle, hand = ORACLES[name], ORACLES[name].hand
+    _is_hand(*differentiate(lambda live, inputs: oracle.loss(live, inputs, **hand.parameters), log_prob, inputs), hand)
     overrides = {KEYS[name, parameter]: value for parameter, value in hand.parameters.items()}
     value, gradients = ours(Objective.preset(name, **overrides), log_prob, inputs)
     _is_hand(value, gradients, hand)
@@ -202,19 +185,18 @@ def _is_hand(value: Tensor, gradients: list[Tensor], hand: Hand) -> None:
             assert not actual.any()
 
 
-@pytest.mark.parametrize("spread", [0.5, 3.0, 20.0])
-@pytest.mark.parametrize("seed", [0, 1])
+@pytest.mark.parametrize(("seed", "spread"), [(0, 0.5), (1, 3.0), (0, 20.0)])
 @pytest.mark.parametrize("name", method_names())
 def test_preset_equals_its_oracle(name: str, seed: int, spread: float) -> None:
     log_prob, inputs = given_batch(seed, spread)
-    compare(Objective.preset(name), oracle(name), log_prob, suited(name, replace(inputs, score_norm=None)), {})
+    compare(Objective.preset(name), ORACLES[name], log_prob, suited(name, replace(inputs, score_norm=None)), {})
 
 
 @pytest.mark.parametrize("name", ["gradient_adaptive", "aggressive", "balanced", "all_compatible"])
 def test_the_exact_signal_equals_its_oracle(name: str) -> None:
     log_prob, inputs = given_batch(3, 2.0)
     compare(
-        Objective.preset(name, **{"credit.gradient_adaptive.signal": "score_norm"}), oracle(name), log_prob, inputs, {}
+        Objective.preset(name, **{"credit.gradient_adaptive.signal": "score_norm"}), ORACLES[name], log_prob, inputs, {}
     )
 
 
@@ -244,8 +226,7 @@ VARIANTS = [
 ]
 
 
-@pytest.mark.parametrize("sampler", [True, False], ids=["sampler", "no sampler"])
-@pytest.mark.parametrize("spread", [0.5, 3.0])
+@pytest.mark.parametrize(("spread", "sampler"), [(0.5, True), (3.0, False)], ids=["sampler", "no sampler"])
 @pytest.mark.parametrize(("name", "keys", "parameters"), VARIANTS, ids=[name for name, _, _ in VARIANTS])
 def test_parameters_do_what_the_oracle_says(
     name: str, keys: dict[str, Any], parameters: dict[str, Any], spread: float, sampler: bool
@@ -253,7 +234,7 @@ def test_parameters_do_what_the_oracle_says(
     log_prob, inputs = given_batch(5, spread)
     inputs = inputs if sampler else replace(inputs, behaviour_log_prob=None)
     objective = Objective.preset(name, **keys)
-    compare(objective, oracle(name), log_prob, inputs, parameters)
+    compare(objective, ORACLES[name], log_prob, inputs, parameters)
     plain, _ = ours(Objective.preset(name), log_prob, inputs)
     edited, _ = ours(objective, log_prob, inputs)
     assert plain != edited
@@ -274,7 +255,7 @@ def test_an_overlay_multiplies_the_surrogate(overlay: str, spread: float) -> Non
     assert 0 < sum(weight == bound for weight in weights.values()) < len(weights)
     compare(
         Objective.preset(f"dapo+{overlay}", **edits),
-        oracle("dapo"),
+        ORACLES["dapo"],
         log_prob,
         replace(inputs, score_norm=None),
         {"correction": weights},

@@ -30,7 +30,7 @@ LOG_RATIOS = st.floats(min_value=-80.0, max_value=80.0)
 
 @pytest.mark.parametrize("table", COMPARING, ids=str)
 @given(reward=NUMBERS, size=st.integers(2, 9))
-@settings(max_examples=25)
+@settings(max_examples=12)
 def test_a_flat_group_is_exactly_nothing_at_any_reward(table: laws.Table, reward: float, size: int) -> None:
     advantage = validate(Objective, {"advantage": table}, source="law").advantage
     assert advantages(advantage, [reward] * size, [0.0, 1.0])[:size] == [0.0] * size
@@ -38,7 +38,7 @@ def test_a_flat_group_is_exactly_nothing_at_any_reward(table: laws.Table, reward
 
 @pytest.mark.parametrize("table", COMPARING, ids=str)
 @given(rewards=st.lists(NUMBERS, min_size=2, max_size=6))
-@settings(max_examples=25)
+@settings(max_examples=12)
 def test_no_reward_makes_an_advantage_that_is_not_a_number(table: laws.Table, rewards: list[float]) -> None:
     advantage = validate(Objective, {"advantage": table}, source="law").advantage
     assert all(math.isfinite(value) for value in advantages(advantage, rewards, [0.0, 1.0]))
@@ -46,7 +46,7 @@ def test_no_reward_makes_an_advantage_that_is_not_a_number(table: laws.Table, re
 
 @pytest.mark.parametrize("table", laws.slot_tables("credit", switches=True)[1:], ids=str)
 @given(mask=st.lists(st.lists(st.booleans(), min_size=6, max_size=6), min_size=1, max_size=3), seed=st.integers(0, 99))
-@settings(max_examples=25)
+@settings(max_examples=12)
 def test_a_credit_has_mean_one_over_any_mask_and_masks_are_zero_or_one(
     table: laws.Table, mask: list[list[bool]], seed: int
 ) -> None:
@@ -79,7 +79,7 @@ def test_a_credit_has_mean_one_over_any_mask_and_masks_are_zero_or_one(
     log_ratio=st.lists(LOG_RATIOS, min_size=4, max_size=4),
     advantage=st.lists(st.floats(-1e3, 1e3), min_size=4, max_size=4),
 )
-@settings(max_examples=25)
+@settings(max_examples=12)
 def test_a_region_is_finite_and_never_pushes_the_wrong_way(
     table: laws.Table, log_ratio: list[float], advantage: list[float]
 ) -> None:

@@ -9,7 +9,9 @@ A flat group (all rewards equal) has advantage exactly 0 and still counts in eve
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -60,6 +62,28 @@ class Hand:
     exact_gradient: list[list[float]] | None = None
     positive_gradient: list[list[float]] | None = None
     negative_gradient: list[list[float]] | None = None
+
+
+@dataclass(frozen=True)
+class Oracle:
+    """The loss of a method, and its case by hand."""
+
+    loss: Callable[..., Tensor]
+    hand: Hand
+
+
+ORACLES: dict[str, Oracle] = {}
+"""The oracles by the names of their methods, of the files that were imported."""
+
+
+def oracle(value: float, gradient: list[list[float]], *more: Any, **others: Any) -> Callable[[Any], Any]:
+    """Enters a loss into `ORACLES` under its name, with the numbers of its `Hand`."""
+
+    def enter(loss: Any) -> Any:
+        ORACLES[loss.__name__] = Oracle(loss, Hand(value, gradient, *more, **others))
+        return loss
+
+    return enter
 
 
 def hand_inputs() -> tuple[Tensor, Given]:
@@ -195,7 +219,7 @@ def asymmetric_clipped(rho: Tensor, advantage: float, eps_pos: float, eps_neg: f
     return clipped(rho, advantage, eps, eps)
 
 
-def ema(ratios: list[Tensor], beta: float) -> list[Tensor]:
+def moving_average(ratios: list[Tensor], beta: float) -> list[Tensor]:
     """r'_1 = r_1, r'_t = beta r_t + (1 - beta) r'_{t-1}, gradient through all of it; innovation 2.1."""
     smoothed: list[Tensor] = []
     for ratio in ratios:

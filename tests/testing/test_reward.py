@@ -16,7 +16,7 @@ import pytest
 
 from groupwise.reward import ExactAnswer
 from groupwise.testing import BrokenLaws, check_reward
-from groupwise.testing.reward import MARK
+from groupwise.testing.reward import MARK, SHORT
 
 COMPLETIONS = ["4", "so it is 5", "no number"]
 COLUMNS = {"answer": ["4", "5", "6"], "hint": [["a"], ["b"], ["c"]]}
@@ -125,11 +125,12 @@ def test_a_planted_fault_is_named(
     reward: Callable[..., Any], sentence: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("groupwise.testing.reward.PATIENCE", 1.0)
-    # Rewards that never end are waited for no longer than it takes a busy machine to score the other texts.
-    seconds = 2.0 if reward in (backtracking, blocking, sleeping) else 60.0
+    monkeypatch.setattr("groupwise.testing.reward.PATIENCE", 0.5)
+    # Rewards that never end are waited for no longer than it takes a busy machine to score one other text.
+    never_ends = {backtracking: "nested repetition", blocking: "NUL", sleeping: "NUL"}.get(reward)
+    texts, seconds = ({never_ends: SHORT[never_ends]}, 1.0) if never_ends else (SHORT, 60.0)
     with pytest.raises(BrokenLaws) as caught:
-        check_reward(reward, COMPLETIONS, columns=COLUMNS, seconds=seconds)
+        check_reward(reward, COMPLETIONS, columns=COLUMNS, hostile=texts, seconds=seconds)
     assert any(sentence in broken for broken in caught.value.broken), caught.value.broken
     assert "docs/guide/rewards.md" in str(caught.value)
     assert not (tmp_path / MARK).exists()

@@ -6,8 +6,11 @@ import json as library
 from typing import Annotated, Any
 
 import typer
+from rich.table import Table
+from rich.text import Text
 
 from groupwise.cli import completion
+from groupwise.cli.output import console, table
 from groupwise.config import difference
 from groupwise.objective import preset
 from groupwise.objective.method import Method, MethodFile, is_own, read_own
@@ -76,7 +79,6 @@ def _record(name: str) -> dict[str, Any]:
     if isinstance(file, Method):
         cited = [(name.strip("+").partition("+")[0], file), *overlays]
         record |= {"bibtex": "\n".join(each.paper.bibtex(key) for key, each in cited)}
-        record |= {} if name.startswith("+") else {"equation": preset.equation_of(name)}
     return {**record, "difference_from_grpo": {key: list(pair) for key, pair in _difference("grpo", name).items()}}
 
 
@@ -96,7 +98,6 @@ def people(authors: str, most: int | None = None) -> str:
 
 
 def _list() -> None:
-    from groupwise.cli.output import console, table
 
     rows = []
     for name in preset.method_names():
@@ -119,21 +120,16 @@ def _list() -> None:
 
 def _show(name: str) -> None:
     """Prints a published method, an overlay, or a method of a user's own."""
-    from rich.text import Text
-
-    from groupwise.cli.output import console, table
 
     out, base = console(), name.partition("+")[0]
     file, overlays = _files(name)
     own, overlay = isinstance(file, MethodFile), name.startswith("+")
-    equation = file.equation if own or overlay else preset.equation_of(name)
     title = f"{file.title or base}, on {file.extends}" if isinstance(file, MethodFile) else file.title
     out.print(Text(f"{name}: {title}", style="bold"))
-    formula, *definitions = equation_lines(equation)
-    lines = [("It weighs" if overlay else "Maximises", formula), *(("where", line) for line in definitions)]
-    _print_texts([("", file.summary), *lines, *_texts(file)])
+    _print_texts([("", file.summary), *_equation("It weighs" if overlay else "Maximises", file), *_texts(file)])
     for key, correction in overlays:
-        _print_texts([("Overlay", f"+{key}: {correction.title}. {correction.summary}"), *_texts(correction)])
+        said = f"+{key}: {correction.title}. {correction.summary}"
+        _print_texts([("Overlay", said), *_equation("It weighs", correction), *_texts(correction)])
     slots = file.objective if overlay else preset.resolved_slots(name)
     out.print(table(["slot", "setting"], [(slot, _full(value)) for slot, value in slots.items()]))
     below = preset.lineage(base)[0] if own else "grpo"
@@ -156,6 +152,11 @@ def equation_lines(latex: str) -> list[str]:
     return [part.strip() for part in latex.split(r",\quad")]
 
 
+def _equation(label: str, file: Method | MethodFile) -> list[tuple[str, str]]:
+    formula, *definitions = equation_lines(file.equation)
+    return [(label, formula), *(("where", line) for line in definitions)]
+
+
 def _texts(file: Method | MethodFile) -> list[tuple[str, str]]:
     paper = file.paper
     cited = ""
@@ -168,10 +169,6 @@ def _texts(file: Method | MethodFile) -> list[tuple[str, str]]:
 
 def _print_texts(rows: list[tuple[str, str]]) -> None:
     """Prints labelled texts that are not empty, wrapped to the right of their labels."""
-    from rich.table import Table
-    from rich.text import Text
-
-    from groupwise.cli.output import console
 
     grid = Table.grid(padding=(0, 2, 0, 0))
     for label, text in rows:

@@ -20,6 +20,9 @@ from groupwise.objective.batch import Acted
 from groupwise.records import tensors_of
 from groupwise.statistics import Mean, Reduce, Statistic, as_float, logical_and, row_count, sum_over_one_process, total
 
+PerDecision = Float[Tensor, "B T"]
+"""One number for every decision of every member."""
+
 
 @final
 @dataclass(frozen=True)

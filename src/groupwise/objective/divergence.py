@@ -9,12 +9,10 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, final
 
 import torch
-from jaxtyping import Float
 from pydantic import Field
-from torch import Tensor
 
 from groupwise.config import PieceFromPath
-from groupwise.objective.decisions import LOG_LIMIT, Decisions, known_gradient
+from groupwise.objective.decisions import LOG_LIMIT, Decisions, PerDecision, known_gradient
 from groupwise.objective.slot import DivergenceSlot, per_decision_problem
 from groupwise.schedule import AnySchedule, Constant
 
@@ -85,9 +83,7 @@ class Absolute(Penalty):
 
     kind: Literal["abs"] = "abs"
 
-    def __call__(
-        self, decisions: Decisions, reference_log_prob: Float[Tensor, "B T"], exact: Float[Tensor, "B T"] | None
-    ) -> Float[Tensor, "B T"]:
+    def __call__(self, decisions: Decisions, reference_log_prob: PerDecision, exact: PerDecision | None) -> PerDecision:
         return (decisions.log_prob - reference_log_prob).abs()
 
 
@@ -106,9 +102,7 @@ class Exact(Penalty):
     def reads(self) -> frozenset[str]:  # pyright: ignore[reportIncompatibleVariableOverride]
         return frozenset({"exact_divergence"} if self.beta.may_be_positive() else ())
 
-    def __call__(
-        self, decisions: Decisions, reference_log_prob: Float[Tensor, "B T"], exact: Float[Tensor, "B T"] | None
-    ) -> Float[Tensor, "B T"]:
+    def __call__(self, decisions: Decisions, reference_log_prob: PerDecision, exact: PerDecision | None) -> PerDecision:
         assert exact is not None
         return exact
 
@@ -145,9 +139,7 @@ class K1(Penalty):
                 " 'reward'"
             )
 
-    def __call__(
-        self, decisions: Decisions, reference_log_prob: Float[Tensor, "B T"], exact: Float[Tensor, "B T"] | None
-    ) -> Float[Tensor, "B T"]:
+    def __call__(self, decisions: Decisions, reference_log_prob: PerDecision, exact: PerDecision | None) -> PerDecision:
         gap = decisions.log_prob - reference_log_prob
         return -gap if self.against == "behaviour" else gap
 
@@ -172,9 +164,7 @@ class K2(Penalty):
 
     kind: Literal["k2"] = "k2"
 
-    def __call__(
-        self, decisions: Decisions, reference_log_prob: Float[Tensor, "B T"], exact: Float[Tensor, "B T"] | None
-    ) -> Float[Tensor, "B T"]:
+    def __call__(self, decisions: Decisions, reference_log_prob: PerDecision, exact: PerDecision | None) -> PerDecision:
         return 0.5 * (decisions.log_prob - reference_log_prob).square()
 
 
@@ -200,9 +190,7 @@ class K3(Penalty):
 
     kind: Literal["k3"] = "k3"
 
-    def __call__(
-        self, decisions: Decisions, reference_log_prob: Float[Tensor, "B T"], exact: Float[Tensor, "B T"] | None
-    ) -> Float[Tensor, "B T"]:
+    def __call__(self, decisions: Decisions, reference_log_prob: PerDecision, exact: PerDecision | None) -> PerDecision:
         gap = reference_log_prob - decisions.log_prob.detach()
         clamped = gap.clamp(max=LOG_LIMIT)
         grown = clamped.expm1()
@@ -242,9 +230,7 @@ class K3Unbiased(Penalty):
 
     kind: Literal["k3_unbiased"] = "k3_unbiased"
 
-    def __call__(
-        self, decisions: Decisions, reference_log_prob: Float[Tensor, "B T"], exact: Float[Tensor, "B T"] | None
-    ) -> Float[Tensor, "B T"]:
+    def __call__(self, decisions: Decisions, reference_log_prob: PerDecision, exact: PerDecision | None) -> PerDecision:
         gap = reference_log_prob - decisions.log_prob.detach()
         still = decisions.detached()
         # Only the upper side is clamped: an underflowing ratio is 0, while a lower bound would multiply `exp(x)`.
@@ -266,9 +252,7 @@ class NoDivergence(DivergenceSlot):
     neutral: ClassVar[bool] = True
     kind: Literal["none"] = "none"
 
-    def __call__(
-        self, decisions: Decisions, reference_log_prob: Float[Tensor, "B T"], exact: Float[Tensor, "B T"] | None
-    ) -> Float[Tensor, "B T"]:
+    def __call__(self, decisions: Decisions, reference_log_prob: PerDecision, exact: PerDecision | None) -> PerDecision:
         return decisions.log_prob.new_zeros(decisions.mask.shape)
 
 

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import difflib
-import re
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, final
 
 from pydantic import Field
 
-from groupwise.config import Config, ConfigError, Problem, installed_names, load_installed, read_toml, states, validate
+from groupwise.config import Config, ConfigError, Problem, installed_names, load_installed, read_toml, validate
 
 GROUP = "groupwise.methods"
 """The entry points by which an installed package brings methods: each names the path of a TOML file, or a table."""
@@ -139,55 +137,3 @@ def _installed(name: str) -> tuple[Mapping[str, Any] | Path, Path]:
     kind = type(content).__name__
     message = f"{brought.path} of package {brought.package} is a {kind}; it must be a path or a table"
     raise ConfigError(Problem(f"method = {name!r}", message))
-
-
-# Errors about a key that a user's method states: they name its file, and the key in it.
-
-Layer = tuple[Path | None, Mapping[str, Any]]
-"""A table with slots at its top, and the file of the user's method that states it; None where it comes from no such
-file.
-"""
-
-_KEY = re.compile(r"\b[a-z_]+(?:\.\w+)+(?= = )")
-
-
-def attributed_to_methods(error: ConfigError, layers: Sequence[Layer]) -> ConfigError:
-    """Returns the error with every problem laid to the method's file whose key it is about.
-
-    Args:
-        error: about the layers, merged.
-        layers: the lowest first. A problem belongs to the highest one that states its key, or else the table around it.
-
-    Example:
-        >>> error = ConfigError(Problem("trust.hig = 0.3", "unknown key", ("low", "high")))
-        >>> print(attributed_to_methods(error, [(Path("mine.toml"), {"trust": {"hig": 0.3}}), (None, {"seed": 1})]))
-        mine.toml: objective.trust.hig = 0.3: unknown key; allowed: low, high
-    """
-    return ConfigError([_attributed(problem, layers) for problem in error.problems], source=error.source)
-
-
-def _attributed(problem: Problem, layers: Sequence[Layer]) -> Problem:
-    key = problem.path.partition(" = ")[0]
-    # A refused combination has no path and names keys in its message. It stays the experiment's error if the
-    # experiment states one of them.
-    named = [key] if key else _KEY.findall(problem.message)
-    pairs = [(name, path) for name in named if (path := _file(name, layers)) is not None]
-    by_experiment = any(states(table, _parts(name)) for name in named for path, table in layers if path is None)
-    if not pairs or (not key and by_experiment):
-        return problem
-    name, path = pairs[0]
-    return replace(problem, path=f"{path}: objective.{problem.path or name}")
-
-
-def _file(key: str, layers: Sequence[Layer]) -> Path | None:
-    """Returns the file that states a key; where no layer states it, the file that states the table around it."""
-    while key:
-        for path, table in reversed(layers):
-            if states(table, _parts(key)):
-                return path
-        key = key.rpartition(".")[0]
-    return None
-
-
-def _parts(key: str) -> list[str]:
-    return re.split(r"[.\[]", key)

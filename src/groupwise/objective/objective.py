@@ -21,22 +21,10 @@ from pydantic import Field, model_validator
 from torch import Tensor
 
 from groupwise.config import Config, ConfigError, PieceFromPath, same_kind, why_failed
+from groupwise.objective import batch as batches
 from groupwise.objective.advantage import Admission, Advantage, Everything, ZScore
 from groupwise.objective.aggregate import Aggregation, TokenMean
-from groupwise.objective.batch import (
-    FP32_NOISE,
-    OPTIONAL,
-    Acted,
-    Batch,
-    ObjectiveState,
-    Partial,
-    Plan,
-    Running,
-    check_size,
-    grouped_rewards,
-    is_packed,
-    measure_rewards,
-)
+from groupwise.objective.batch import Acted, Batch, ObjectiveState, Plan
 from groupwise.objective.correction import Correction, NoCorrection
 from groupwise.objective.credit import Credit
 from groupwise.objective.decisions import Counts
@@ -98,7 +86,9 @@ def refusals(objective: Objective) -> Iterator[str]:
 
 def _unknown_fields(objective: Objective) -> Iterator[str]:
     """Yields a sentence for every piece that reads a field which neither rollouts nor scores have."""
-    fields = {*OPTIONAL, "reward_history", *(field.name for field in dataclasses.fields(Scored))} - {"auxiliary"}
+    fields = {*batches.OPTIONAL, "reward_history", *(field.name for field in dataclasses.fields(Scored))} - {
+        "auxiliary"
+    }
     for place, piece in _pieces(objective).items():
         for name in ("reads", "uses"):
             read = getattr(piece, name)
@@ -201,11 +191,11 @@ class Slots(Config):
     """Coefficient of the policy term (`lambda_pg`); at 0 nothing is sampled."""
     auxiliary: dict[str, Schedule] = Field(default_factory=dict)
     """Coefficients of auxiliary terms by name (`supervised`, `consistency`, ...)."""
-    partial_rewards: Partial = "drop"
+    partial_rewards: batches.Partial = "drop"
     """The effect of a missing reward on its member: `drop` treats the member as if it had not been sampled, `sum` gives
     it the sum of its other rewards, as TRL does. A reward that is missing for a whole group leaves no member out.
     """
-    reward_rounding: float = Field(default=FP32_NOISE, ge=1e-14, lt=1)
+    reward_rounding: float = Field(default=batches.FP32_NOISE, ge=1e-14, lt=1)
     """Rewards of a group that differ by no more than this part of the largest are equal. The default is the noise of a
     reward model that computes in fp32; write 1e-14 to compare rewards that are finer.
     """
@@ -283,7 +273,7 @@ class Objective(Slots):
     def requires(self) -> frozenset[str]:
         """The fields of `Scored` that the loss reads."""
         entropy = {"entropy"} if self.entropy.may_be_positive() else set()
-        return frozenset({"log_prob"} | entropy | self._reads - OPTIONAL)
+        return frozenset({"log_prob"} | entropy | self._reads - batches.OPTIONAL)
 
     @cached_property
     def requires_sampled(self) -> frozenset[str]:
@@ -298,7 +288,7 @@ class Objective(Slots):
     @cached_property
     def requires_rollouts(self) -> frozenset[str]:
         """The optional fields of `Rollouts` that the objective reads."""
-        return self._reads & OPTIONAL | self.advantage.reads
+        return self._reads & batches.OPTIONAL | self.advantage.reads
 
     @cached_property
     def _stages(self) -> dict[str, Slot]:
@@ -370,12 +360,6 @@ class Objective(Slots):
             ValueError: a field that the objective reads is missing, densities where it reads probabilities, a reward
                 map where it takes one advantage a member, rewards or weights so large that advantages overflow.
         """
-        if not isinstance(rollouts, Rollouts) or not isinstance(state, ObjectiveState):
-            types = f"{type(rollouts).__name__} and {type(state).__name__}"
-            raise ValueError(
-                f"prepare takes Rollouts and an ObjectiveState, got {types}; write objective.prepare(rollouts,"
-                " objective.init())"
-            )
         self._check_rollouts(rollouts)
         if (
             rollouts.rewards
@@ -390,7 +374,7 @@ class Objective(Slots):
                 "Rollouts.rewards is empty: a policy term needs at least one reward; pass Rollouts(...,"
                 " rewards={'name': values})"
             )
-        unpenalised = grouped_rewards(rollouts, self.partial_rewards, reduce, self.reward_rounding)
+        unpenalised = batches.grouped_rewards(rollouts, self.partial_rewards, reduce, self.reward_rounding)
         penalty = self._reward_penalty(rollouts, state) if self.divergence.place == "reward" else None
         rewards = unpenalised if penalty is None else unpenalised.with_value(unpenalised.value - penalty[:, None])
         if rewards.value.shape[1] > 1 and self.trust.whole_member:
@@ -399,14 +383,16 @@ class Objective(Slots):
                 "pass one number a member, or write another trust.kind"
             )
         advantage, running = self.advantage(rewards, state.running)
-        check_size(advantage, f"advantage.kind = {self.advantage.kind!r}")
+        batches.check_size(advantage, f"advantage.kind = {self.advantage.kind!r}")
         groups = self.admission(rewards)
         # If no reward has a weight, no member can lack one.
         is_rewarded = any(rewards.weights.values())
         sampled = rewards.present.any(dim=1) if is_rewarded else torch.ones_like(rewards.index, dtype=torch.bool)
         summands = self.advantage.summands(unpenalised) if rollouts.rewards else {}
         statistics = (
-            measure_rewards(unpenalised, advantage, groups, rollouts, summands, penalty) if rollouts.rewards else {}
+            batches.measure_rewards(unpenalised, advantage, groups, rollouts, summands, penalty)
+            if rollouts.rewards
+            else {}
         )
         return Batch(
             acted=self._training(rollouts, rewards.present if is_rewarded else sampled[:, None]),
@@ -433,13 +419,13 @@ class Objective(Slots):
             rollouts.old_log_prob,
             member=member,
             density=rollouts.density,
-            packed=is_packed(mask),
+            packed=batches.is_packed(mask),
             **rollouts.decision_fields(),
         )
 
     def _check_rollouts(self, rollouts: Rollouts) -> None:
         for label, stage in self._stages.items():
-            for name in sorted(OPTIONAL & stage.reads):
+            for name in sorted(batches.OPTIONAL & stage.reads):
                 if getattr(rollouts, name) is None:
                     raise ValueError(
                         f"Rollouts.{name} is missing, and {label} reads it; pass Rollouts(..., {name}=...)"
@@ -473,11 +459,6 @@ class Objective(Slots):
                 names the place, or, as in training runs, a decision that counts as unmoved, weighs nothing and is
                 counted in `log_prob/not_finite`.
         """
-        if not isinstance(update, Batch):
-            raise ValueError(
-                f"plan takes a Batch, got {type(update).__name__}; write objective.plan(objective.prepare(rollouts,"
-                " state))"
-            )
         current = update.state if state is None else state
         acted = replace(update.acted, mask=logical_and(update.acted.mask, update.admitted[:, None]))
         real = torch.ones_like(update.admitted)
@@ -590,7 +571,9 @@ class Objective(Slots):
         """
         running = state.running
         if "state/running_weight" in metrics:
-            running = Running(**{name: metrics[f"state/running_{name}"] for name in Running.model_fields})
+            running = batches.Running(
+                **{name: metrics[f"state/running_{name}"] for name in batches.Running.model_fields}
+            )
         finite = {name: number for name in ("kl", "entropy") if math.isfinite(number := metrics.get(name, math.nan))}
         return ObjectiveState(
             step=state.step + 1,
@@ -600,12 +583,6 @@ class Objective(Slots):
         )
 
     def _checked(self, scored: Scored, plan: Plan) -> Scored:
-        if not isinstance(scored, Scored) or not isinstance(plan, Plan):
-            types = f"{type(scored).__name__} and {type(plan).__name__}"
-            raise ValueError(
-                f"loss and cotangents take a Scored and a Plan, got {types}; write"
-                " objective.loss(Scored(log_prob), plan)"
-            )
         for name in sorted(self.requires):
             if getattr(scored, name) is None:
                 raise ValueError(f"Scored.{name} is missing, and this objective requires {sorted(self.requires)}")

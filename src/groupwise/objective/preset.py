@@ -6,24 +6,15 @@ from __future__ import annotations
 
 import difflib
 import json
-import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from groupwise.config import ConfigError, Problem, difference, merge, read_toml, validate, words_as_kinds
-from groupwise.objective.method import (
-    Layer,
-    Method,
-    MethodFile,
-    attributed_to_methods,
-    installed_methods,
-    is_own,
-    read_own,
-)
+from groupwise.config import ConfigError, Problem, merge, read_toml, validate, words_as_kinds
+from groupwise.objective.method import Method, MethodFile, installed_methods, is_own, read_own
 
 if TYPE_CHECKING:
     from groupwise.objective.objective import Objective
@@ -105,42 +96,6 @@ def read_overlay(name: str) -> Method:
     if name not in overlay_names():
         raise ConfigError(_unknown("overlay", name, overlay_names()))
     return validate(Method, read_toml(str(_OVERLAYS / f"{name}.toml")), source=f"overlays/{name}.toml")
-
-
-def equation_of(name: str) -> str:
-    """Returns the equation of a preset with its overlays: the weight of an overlay is before the term it
-    multiplies.
-
-    Args:
-        name: a preset, overlays joined by `+`.
-
-    Raises:
-        ConfigError: no such preset or overlay.
-
-    Example:
-        >>> equation_of("opo+tis").partition(r",\\quad")[0]
-        '\\\\frac{1}{\\\\sum_i n_i}\\\\sum_{i,t}k_{i,t}\\\\,A_i\\\\log\\\\pi_{i,t}'
-    """
-    base, *overlays = name.split("+")
-    equation = read_method(base).equation
-    for overlay in overlays:
-        _, *where = read_overlay(overlay).equation.split(r",\quad")
-        equation = r",\quad".join([_weighed(equation), *(part.strip() for part in where)])
-    return equation
-
-
-def _weighed(equation: str) -> str:
-    """Returns the equation with `k_{i,t}` before the surrogate of each decision; where a member has one surrogate, with
-    the mean of `k` over the member's decisions.
-    """
-    formula, quad, definitions = equation.partition(r",\quad")
-    for term in re.finditer(r"\\sum_(?:\{i,t\}|t(?![a-z]))(?:\\left\[\s*)?", formula):
-        preceding = formula[: term.start()]
-        if preceding.count(r"\left") == preceding.count(r"\right"):
-            return formula[: term.end()] + r"k_{i,t}\," + formula[term.end() :] + quad + definitions
-    if r"\sum_i n_i\min" in formula:
-        return formula.replace(r"\sum_i n_i\min", r"\sum_i\sum_t k_{i,t}\,\min", 1) + quad + definitions
-    return formula.replace(r"\sum_i", r"\sum_i\frac{1}{n_i}\sum_t k_{i,t}\,", 1) + quad + definitions
 
 
 @cache
@@ -255,10 +210,17 @@ def _check_slots(file: MethodFile, path: Path) -> None:
 
 
 def _tree_of_own(name: str) -> dict[str, Any]:
+    from groupwise.objective.objective import Objective
+
     below, files = lineage(name)
     tree = method_tree(below)
-    for file, _ in files:
+    for file, path in files:
         tree = _with_edits(tree, file.objective)
+        try:
+            validate(Objective, tree)
+        except ConfigError as error:
+            problems = [replace(problem, path=f"objective.{problem.path}".strip(".")) for problem in error.problems]
+            raise ConfigError(problems, source=str(path)) from None
     return tree
 
 
@@ -274,51 +236,23 @@ def resolve(name: str, edits: Mapping[str, Any]) -> Objective:
     Raises:
         ConfigError: unknown preset, unknown key, refused combination.
     """
-    base = str(name).partition("+")[0]
-    layers: list[Layer] = [(path, file.objective) for file, path in lineage(base)[1]] if is_own(base) else []
-    plain = _plain(name, layers) if is_own(base) else _published(name)
+    from groupwise.objective.objective import Objective
+
+    plain = _plain(name) if is_own(str(name).partition("+")[0]) else _published(name)
     if not edits:
         return plain
     tree = _with_edits(method_tree(name), edits) | {"name": name}
-    edited = _validated(tree, [*layers, (None, edits)], f"method {name} with changes")
+    edited = validate(Objective, tree, source=f"method {name} with changes")
     return edited if edited == plain else edited.model_copy(update={"name": f"{name}+edited"})
 
 
-@cache
-def _published(name: str) -> Objective:
-    return _plain(name, [])
-
-
-def _plain(name: str, layers: Sequence[Layer]) -> Objective:
-    return _validated(method_tree(name) | {"name": name}, layers, f"method {name}")
-
-
-def _validated(tree: Mapping[str, Any], layers: Sequence[Layer], source: str) -> Objective:
+def _plain(name: str) -> Objective:
     from groupwise.objective.objective import Objective
 
-    try:
-        return validate(Objective, tree, source=source)
-    except ConfigError as error:
-        raise attributed_to_methods(error, layers) from None
+    return validate(Objective, method_tree(name) | {"name": name}, source=f"method {name}")
 
 
-def changes(objective: Objective) -> dict[str, Any]:
-    """Returns the changed keys of an objective: dotted key -> (the preset's value, the objective's value).
-
-    Args:
-        objective: the objective of a preset, edited or not.
-
-    Example:
-        >>> changes(objective_from("dapo", {"trust.low": 0.1}))
-        {'trust.low': (0.2, 0.1)}
-    """
-    base = objective.name.removesuffix("+edited")
-    if base == "custom":
-        return {}
-    plain = resolve(base, {})
-    return difference(
-        plain.model_dump(mode="json", exclude={"name"}), objective.model_dump(mode="json", exclude={"name"})
-    )
+_published = cache(_plain)
 
 
 def objective_from(name: str, overrides: Mapping[str, Any]) -> Objective:

@@ -16,13 +16,7 @@ from torch import Tensor
 
 from groupwise.config import Config
 from groupwise.objective.batch import Grouped, Running
-from groupwise.objective.decisions import (
-    Counts,
-    Decisions,
-    Deviation,
-    Surrogate,
-    whole_member,
-)
+from groupwise.objective.decisions import Counts, Decisions, Deviation, PerDecision, Surrogate, whole_member
 from groupwise.statistics import Statistic
 
 if TYPE_CHECKING:
@@ -283,9 +277,7 @@ class DivergenceSlot(Slot):
     """True where the domain itself compares with the reference (`Scored.exact_divergence`)."""
 
     @abstractmethod
-    def __call__(
-        self, decisions: Decisions, reference_log_prob: Float[Tensor, "B T"], exact: Float[Tensor, "B T"] | None
-    ) -> Float[Tensor, "B T"]:
+    def __call__(self, decisions: Decisions, reference_log_prob: PerDecision, exact: PerDecision | None) -> PerDecision:
         """Returns `D [B, T]`, 0 where both log-probs are 0.
 
         Args:

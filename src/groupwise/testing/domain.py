@@ -17,19 +17,9 @@ import torch
 from torch import Tensor
 
 from groupwise.config import why_failed
+from groupwise.domain import returned
 from groupwise.domain.base import Domain
 from groupwise.domain.protocol import Prompt, Samples
-from groupwise.domain.returned import (
-    Fault,
-    check_recorded,
-    check_scored,
-    checked_evaluation,
-    first_descriptions,
-    first_prompts,
-    first_rewards,
-    first_samples,
-    prompts_of,
-)
 from groupwise.learner.local import LocalLearner
 from groupwise.learner.protocol import StepNumbers
 from groupwise.records import Scored
@@ -60,7 +50,9 @@ class _Trial:
         rows = torch.arange(len(self.samples)) if rows is None else rows
         with torch.no_grad():
             scored = (domain or self.domain).score(self.samples, rows, frozenset({"log_prob"}))
-        check_scored(f"score of {len(rows)} of {len(self.samples)} members (rows)", scored, self.samples.mask[rows])
+        returned.check_scored(
+            f"score of {len(rows)} of {len(self.samples)} members (rows)", scored, self.samples.mask[rows]
+        )
         return scored.log_prob
 
     def differ(self, left: Tensor, right: Tensor, mask: Tensor) -> bool:
@@ -102,10 +94,10 @@ def check_domain(
     generator_states = _generators()
     fingerprint_before = domain.learner.fingerprint()
     try:
-        prompts = first_prompts(domain, num_prompts)
-        prompts_of(domain, range(domain.num_prompts - 1, domain.num_prompts))
-        samples = first_samples(domain, prompts, group_size, streams=Streams(0))
-    except Fault as fault:
+        prompts = returned.first_prompts(domain, num_prompts)
+        returned.prompts_of(domain, range(domain.num_prompts - 1, domain.num_prompts))
+        samples = returned.first_samples(domain, prompts, group_size, streams=Streams(0))
+    except returned.Fault as fault:
         raise BrokenLaws([str(fault)]) from fault
     broken: list[str] = []
     if domain.learner.fingerprint() != fingerprint_before:
@@ -119,7 +111,7 @@ def check_domain(
     for law in (_recorded, _rows, _keys, _gradient, _learner, _rewards, _evaluation, _description, _saved):
         try:
             broken += law(trial)
-        except Fault as fault:
+        except returned.Fault as fault:
             broken.append(str(fault))
         # User code may raise anything; the message names the law that was tested.
         except Exception as error:
@@ -148,7 +140,7 @@ def _generators() -> tuple[Any, ...]:
 
 def _recorded(trial: _Trial) -> Iterator[str]:
     """Yields broken laws of the record: at unchanged weights, `score` gives the log-probs that `sample` recorded."""
-    check_recorded(trial.domain, trial.samples, trial.tolerance)
+    returned.check_recorded(trial.domain, trial.samples, trial.tolerance)
     # Some fields compare with a recorded value, so they are requested when sampling too.
     for name in sorted(trial.domain.supplies - {"log_prob", "step_size", "exact_divergence"}):
         requires = frozenset({"log_prob", name})
@@ -321,14 +313,14 @@ def _forget(weights: Mapping[str, Tensor]) -> None:
 
 def _rewards(trial: _Trial) -> list[str]:
     """Raises a `Fault` unless every member has one value of each reward, a finite number or None."""
-    first_rewards(trial.domain, trial.samples)
+    returned.first_rewards(trial.domain, trial.samples)
     return []
 
 
 def _evaluation(trial: _Trial) -> Iterator[str]:
     """Yields broken laws of evaluation: its metrics are finite, and `metric_names` lists all of them."""
     with torch.no_grad():
-        metrics = checked_evaluation(trial.domain.evaluate(streams=Streams(0))).metrics
+        metrics = returned.checked_evaluation(trial.domain.evaluate(streams=Streams(0))).metrics
     unknown = sorted(set(metrics) - set(trial.domain.metric_names))
     if unknown:
         yield f"evaluate: it reports {unknown[0]!r}, which metric_names does not name; train.metric could not choose it"
@@ -338,7 +330,7 @@ def _evaluation(trial: _Trial) -> Iterator[str]:
 
 def _description(trial: _Trial) -> list[str]:
     """Raises a `Fault` unless every member has a description, which JSON can hold apart from images."""
-    first_descriptions(trial.domain, trial.samples)
+    returned.first_descriptions(trial.domain, trial.samples)
     return []
 
 

@@ -10,21 +10,8 @@ import torch
 
 from groupwise.config import ConfigError, PieceError, holding, object_path, validate
 from groupwise.objective import Objective
+from groupwise.objective import slot as slots
 from groupwise.objective.batch import OPTIONAL
-from groupwise.objective.slot import (
-    SCOPES,
-    AdmissionSlot,
-    AdvantageSlot,
-    AggregationSlot,
-    CorrectionSlot,
-    CreditSlot,
-    DivergenceSlot,
-    MatchingSlot,
-    RatioSlot,
-    Slot,
-    SmoothingSlot,
-    TrustSlot,
-)
 from groupwise.records import Rollouts, Scored
 from groupwise.schedule import Constant
 from groupwise.testing import laws
@@ -67,22 +54,22 @@ _PIECE = "piece"
 """The name by which a configuration refers to the class of the piece under test."""
 
 GUIDE = "docs/guide/write_your_own_method.md"
-SLOT_BASES: dict[str, type[Slot]] = {
-    "advantage": AdvantageSlot,
-    "admission": AdmissionSlot,
-    "matching": MatchingSlot,
-    "smoothing": SmoothingSlot,
-    "ratio": RatioSlot,
-    "trust": TrustSlot,
-    "credit": CreditSlot,
-    "correction": CorrectionSlot,
-    "aggregation": AggregationSlot,
-    "divergence": DivergenceSlot,
+SLOT_BASES: dict[str, type[slots.Slot]] = {
+    "advantage": slots.AdvantageSlot,
+    "admission": slots.AdmissionSlot,
+    "matching": slots.MatchingSlot,
+    "smoothing": slots.SmoothingSlot,
+    "ratio": slots.RatioSlot,
+    "trust": slots.TrustSlot,
+    "credit": slots.CreditSlot,
+    "correction": slots.CorrectionSlot,
+    "aggregation": slots.AggregationSlot,
+    "divergence": slots.DivergenceSlot,
 }
 """Name of a slot -> the base class that its pieces extend."""
 
 
-def check_slot(piece: Slot) -> None:
+def check_slot(piece: slots.Slot) -> None:
     """Tests a piece of the objective against every law that training relies on, in an objective with all terms on.
 
     The piece declares every field that it reads; masked decisions, the order of members, micro-batches, slices and
@@ -107,9 +94,9 @@ def check_slot(piece: Slot) -> None:
     slot_name = next((name for name, base in SLOT_BASES.items() if isinstance(piece, base)), None)
     if slot_name is None:
         raise ValueError(f"{piece!r} is no slot; pass an object whose class extends one of groupwise.objective.slot")
-    if piece.scope not in SCOPES:
+    if piece.scope not in slots.SCOPES:
         raise BrokenLaws(
-            [f"scope: it is {piece.scope!r}; write one of {', '.join(map(repr, SCOPES))}"], slot_name, GUIDE
+            [f"scope: it is {piece.scope!r}; write one of {', '.join(map(repr, slots.SCOPES))}"], slot_name, GUIDE
         )
     with holding({_PIECE: type(piece)}):
         objective = _objective(slot_name, piece)
@@ -123,7 +110,7 @@ def check_slot(piece: Slot) -> None:
         raise BrokenLaws(broken, f"{type(piece).__name__} as {slot_name}", GUIDE)
 
 
-def _objective(slot_name: str, piece: Slot) -> Objective:
+def _objective(slot_name: str, piece: slots.Slot) -> Objective:
     """Returns an objective with the piece in its place, as a configuration names it, and every other term of the loss
     on.
     """
@@ -151,7 +138,9 @@ def _failures(objective: Objective) -> list[str]:
     return []
 
 
-def _violations(attempt: Callable[[Any, Objective], Iterator[str]], piece: Slot, objective: Objective) -> list[str]:
+def _violations(
+    attempt: Callable[[Any, Objective], Iterator[str]], piece: slots.Slot, objective: Objective
+) -> list[str]:
     """Returns the sentences of one law that the piece breaks. An exception from the law counts as such a sentence."""
     try:
         return list(attempt(piece, objective))
@@ -168,7 +157,7 @@ def _reason(error: Exception) -> str:
     return first_line if isinstance(error, AssertionError) else f"{type(error).__name__}: {first_line}"
 
 
-def _declared(piece: Slot, objective: Objective) -> Iterator[str]:
+def _declared(piece: slots.Slot, objective: Objective) -> Iterator[str]:
     """Yields a broken law of reading: without the undeclared fields the loss is the same."""
     batch = world(11)
     expected = laws.outcome(objective, batch).value
@@ -193,7 +182,7 @@ def _declared(piece: Slot, objective: Objective) -> Iterator[str]:
         yield "the loss changes without the fields that it does not declare; name what it reads in `reads`"
 
 
-def _rearranged(piece: Slot, objective: Objective) -> Iterator[str]:
+def _rearranged(piece: slots.Slot, objective: Objective) -> Iterator[str]:
     """Yields a sentence for every rearrangement of a batch (padding, order, micro-batches, slices, processes) that
     changes the loss or a gradient.
     """
@@ -219,9 +208,9 @@ _INVARIANCES: dict[str, tuple[Callable[..., None], str]] = {
 }
 
 
-def _flat(piece: Slot, objective: Objective) -> Iterator[str]:
+def _flat(piece: slots.Slot, objective: Objective) -> Iterator[str]:
     """Yields a broken law of flat groups: equal rewards give advantage 0 where members are compared in their group."""
-    if not isinstance(piece, AdvantageSlot) or not piece.group_baseline:
+    if not isinstance(piece, slots.AdvantageSlot) or not piece.group_baseline:
         return
     rewards = {"correct": torch.tensor([0.5, 0.5, 0.5, 1.0, 0.0], dtype=torch.float64)}
     group, mask = torch.tensor([0, 0, 0, 1, 1]), torch.ones(5, 2, dtype=torch.bool)
@@ -233,9 +222,9 @@ def _flat(piece: Slot, objective: Objective) -> Iterator[str]:
         )
 
 
-def _push(piece: Slot, objective: Objective) -> Iterator[str]:
+def _push(piece: slots.Slot, objective: Objective) -> Iterator[str]:
     """Yields a broken law of direction: at ratio one no good decision is pushed down and no bad one up."""
-    if not isinstance(piece, TrustSlot):
+    if not isinstance(piece, slots.TrustSlot):
         return
     batch = world(5)
     batch = replace(batch, wide={**batch.wide, "old": batch.wide["log_prob"]})
@@ -248,7 +237,7 @@ def _push(piece: Slot, objective: Objective) -> Iterator[str]:
             yield f"at ratio one a {decision}; `Surrogate.value` is larger where the policy is better"
 
 
-def _derivative(piece: Slot, objective: Objective) -> Iterator[str]:
+def _derivative(piece: slots.Slot, objective: Objective) -> Iterator[str]:
     """Yields a broken law of the derivative: the gradient is that of the value."""
     try:
         laws.derivative(objective, world(8))
@@ -256,10 +245,10 @@ def _derivative(piece: Slot, objective: Objective) -> Iterator[str]:
         yield f"{error}; for what is meant to be constant write groupwise.objective.slot.stop_gradient(...)"
 
 
-def _finite(piece: Slot, objective: Objective) -> Iterator[str]:
+def _finite(piece: slots.Slot, objective: Objective) -> Iterator[str]:
     """Yields every loss, gradient or metric that is not finite."""
     extreme_batches = extremes()
-    if isinstance(piece, CorrectionSlot):
+    if isinstance(piece, slots.CorrectionSlot):
         extreme_batches = [
             replace(batch, wide={**batch.wide, "behaviour": 40 * batch.wide["behaviour"]}) for batch in extreme_batches
         ]
@@ -272,7 +261,7 @@ def _finite(piece: Slot, objective: Objective) -> Iterator[str]:
                 break
 
 
-def _file(piece: Slot, objective: Objective) -> Iterator[str]:
+def _file(piece: slots.Slot, objective: Objective) -> Iterator[str]:
     """Yields a broken law of files: a configuration is read as it was written."""
     if (reread := type(piece).model_validate_json(piece.model_dump_json())) != piece:
         yield f"{piece!r} is read from its own JSON as {reread!r}"

@@ -10,7 +10,7 @@ import pytest
 import torch
 from tests.images.diffusion.small import bright as bright
 from tests.images.diffusion.small import domain, gradient, nudge
-from tests.oracles import awm, diffusion_nft
+from tests.oracles import flow
 from torch import Tensor
 
 from groupwise.config import ConfigError, validate
@@ -70,10 +70,10 @@ def test_fields_are_those_of_a_plain_loop(matching: Any) -> None:
             )[0]
             old = payload["old_prediction"][member, copy]
             if matching is PLAIN:
-                expected = awm.log_prob_of(velocity, clean, noise, time, weighting="uniform")
+                expected = flow.log_prob_of(velocity, clean, noise, time, weighting="uniform")
                 assert float(scored.log_prob[member, copy]) == pytest.approx(float(expected), abs=1e-9)
             else:
-                errors = diffusion_nft.errors_of(velocity, old, clean, noise, time, strength=0.4)
+                errors = flow.errors_of(velocity, old, clean, noise, time, strength=0.4)
                 assert scored.positive_error is not None
                 assert scored.negative_error is not None
                 assert float(scored.positive_error[member, copy]) == pytest.approx(float(errors[0]), abs=1e-9)

@@ -12,7 +12,7 @@ from sklearn.datasets import load_digits
 from tests.images.diffusion.small import EVERYTHING, nudge, sampled
 from tests.images.diffusion.small_pairs import PAIRS, SIGMA, config, domain
 from tests.images.restoration.small import domain as restoration
-from tests.oracles import awm, diffusion_nft
+from tests.oracles import flow
 
 from groupwise.config import ConfigError, merge, validate
 from groupwise.objective.matching import Mirrored, Velocity
@@ -125,11 +125,11 @@ def test_noised_copies_are_predicted_under_the_image() -> None:
             with torch.no_grad():
                 v = small.module(latents, torch.tensor([1000 * time]), class_labels=label, return_dict=False)[0][0]
             if matching.kind == "mirrored":
-                errors = diffusion_nft.errors_of(v, v, clean, noise, time, strength=0.4)
+                errors = flow.errors_of(v, v, clean, noise, time, strength=0.4)
                 found = [float(field[member, 1].detach()) for field in (scored.positive_error, scored.negative_error)]
                 assert found == pytest.approx([float(error) for error in errors], abs=1e-9)
             else:
-                expected = awm.log_prob_of(v, clean, noise, time, weighting="uniform")
+                expected = flow.log_prob_of(v, clean, noise, time, weighting="uniform")
                 assert float(scored.log_prob[member, 1].detach()) == pytest.approx(float(expected), abs=1e-9)
 
 
