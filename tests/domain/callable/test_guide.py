@@ -96,7 +96,7 @@ def test_every_command_runs_in_an_empty_folder(package: Path, shell: dict[str, s
     assert trained
     assert exported == trained
     assert "2 passed" in printed["python -m pytest -q test_control.py"]
-    estimated = run("groupwise estimate control.toml", package, shell)
+    estimated = run("groupwise check control.toml --measure", package, shell)
     assert "whole step" in estimated.stdout, estimated.stderr
 
 
