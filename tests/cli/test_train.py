@@ -154,9 +154,7 @@ def test_results_name_every_control_also_one_that_was_left_out(tmp_path: Path):
     ]
 
 
-def test_advice_names_the_experiment_only_where_its_name_says_all(tmp_path: Path):
-    shipped = load_experiment("diffusion", ["method=grpo", "seed=3"]).table()
-    assert "groupwise train diffusion method=dapo\n" in "\n".join(advice(tmp_path, shipped, []))
+def test_advice_names_the_run_folder(tmp_path: Path):
     own = load_experiment("diffusion", ["domain.model.kind=pretrained", "domain.model.path=models/mine"]).table()
     lines = "\n".join(advice(tmp_path, own, []))
     assert f"groupwise train {tmp_path} method=dapo\n" in lines

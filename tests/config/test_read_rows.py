@@ -67,7 +67,7 @@ def test_a_text_file_has_a_prompt_a_line(tmp_path: Path) -> None:
         ("a.json", b'{"prompt": "a"}', r"holds a dict; write a list of objects"),
         ("a.json", b"[1]", r"item 0: is a int; write a list of objects"),
         ("a.json", b"[", r"a.json is no JSON in UTF-8"),
-        ("a.jsonl", b'{"prompt": "a"}\n[1]', r"line 2: is a list; write one JSON object a line"),
+        ("a.json", b'[{"prompt": "\xff"}]', r"a.json.* is no .*UTF-8.*byte 0xff"),
         ("a.parquet", b"x", r"cannot be read as Parquet"),
         ("a.txt", b"\n\n", r"is empty"),
     ],
@@ -84,17 +84,6 @@ def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
             read_rows(tmp_path / f"nowhere.{ending}", "key")
 
 
-@pytest.mark.parametrize("ending", ["jsonl", "json"])
-def test_bytes_that_are_no_text_are_named_and_a_mark_of_the_encoding_is_left_out(tmp_path: Path, ending: str) -> None:
-    path, text = tmp_path / f"a.{ending}", b'{"prompt": "%s"}' if ending == "jsonl" else b'[{"prompt": "%s"}]'
-    path.write_bytes(text % b"\xff")
-    with pytest.raises(ConfigError, match=rf"a.{ending}.* is no .*UTF-8.*byte 0xff"):
-        read_rows(path, "key")
-    path.write_bytes(b"\xef\xbb\xbf" + text % b"x")
-    assert [row for _, row in read_rows(path, "key")] == [{"prompt": "x"}]
-
-
-def test_only_a_line_feed_ends_a_line_of_json(tmp_path: Path) -> None:
-    rows = [{"prompt": "one\u2028line\u0085still"}, {"prompt": "the next"}]
-    (tmp_path / "a.jsonl").write_text("\n".join(json.dumps(row, ensure_ascii=False) for row in rows), encoding="utf-8")
-    assert [row for _, row in read_rows(tmp_path / "a.jsonl", "key")] == rows
+def test_a_mark_of_the_encoding_is_left_out(tmp_path: Path) -> None:
+    (tmp_path / "a.json").write_bytes(b'\xef\xbb\xbf[{"prompt": "x"}]')
+    assert [row for _, row in read_rows(tmp_path / "a.json", "key")] == [{"prompt": "x"}]

@@ -63,14 +63,7 @@ _FACTORIES = (
 _NEW = ("new_empty", "new_empty_strided", "new_full", "new_ones", "new_tensor", "new_zeros")
 _COPIES = {"aten.copy_", "aten._copy_from", "aten.set_", "aten.resize_"}
 _INDEXING = {"aten.index", "aten.index_put", "aten.index_put_", "aten._index_put_impl_", "aten._unsafe_index"}
-_TAKES_SCALARS = {
-    "aten.masked_fill",
-    "aten.masked_fill_",
-    "aten.fill",
-    "aten.fill_",
-    "aten.index_put",
-    "aten.index_put_",
-}
+_TAKES_SCALARS = {f"aten.{name}{end}" for name in ("masked_fill", "fill", "index_put") for end in ("", "_")}
 _TAKES_NONE = {"aten.lerp", "aten.lerp_"}
 
 

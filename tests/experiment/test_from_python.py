@@ -186,19 +186,15 @@ def test_the_reference_of_an_adapter_that_was_trained_before_is_where_this_run_b
     assert abs(divergences[0]) < 1e-9
 
 
-def test_an_argument_replaces_what_the_experiment_says_and_it_is_said_once(
-    tiny: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_argument_replaces_what_the_experiment_says(tiny: Path, tmp_path: Path) -> None:
     groupwise.train(
         tiny,
         rewards=[closure("1")],
         out=tmp_path / "run",
         controls=False,
         train={"prompts_per_step": 2},
-        **{"stages.grpo.num_steps": 1, "track.console": "lines"},
+        **{"stages.grpo.num_steps": 1},
     )
-    sentence = "rewards: the argument (has_digit) replaces domain.rewards of tiny (correct)"
-    assert capsys.readouterr().out.count(sentence) == 1
     config = json.loads((tmp_path / "run" / "config.json").read_text())
     assert list(config["domain"]["rewards"]) == ["has_digit"]
 
@@ -452,9 +448,6 @@ class _Positional:
         ({"experiment_or_model": "nowhere/model.Q4_K_M.gguf"}, "model.Q4_K_M.gguf'"),
         ({"optimiser": {"learning_rate": brief}}, "optimiser.learning_rate: an object of type function was given"),
         ({"resume": True}, "resume = True: out is missing"),
-        ({"resume": "no"}, "resume = 'no': allowed: True, False"),
-        ({"out": 3}, "out: an object of type int was given; write the path of the run folder"),
-        ({"out": "a\0b"}, "a zero byte stands in it"),
         ({"callbacks": [lambda: None]}, r"is called as f\(step, metrics\), and its signature is \(\)"),
     ],
 )

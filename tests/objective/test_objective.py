@@ -209,21 +209,6 @@ def test_a_penalty_of_zero_in_the_reward_needs_no_reference() -> None:
     assert objective.prepare(rollouts, objective.init()).advantage[:, 0].tolist() == [1.0, -1.0]
 
 
-def test_the_reward_that_is_logged_is_the_reward_not_less_its_penalty() -> None:
-    objective = Objective.preset("rloo", **{"divergence.beta": 1.0})
-    mask = torch.ones(2, 1, dtype=torch.bool)
-    rollouts = Rollouts(
-        torch.tensor([0, 0]),
-        mask,
-        torch.full((2, 1), -1.0),
-        {"reward": [1.0, 1.0]},
-        reference_log_prob=torch.tensor([[-2.0], [-1.0]]),
-    )
-    batch = objective.prepare(rollouts, objective.init())
-    assert batch.advantage[:, 0].tolist() == [-1.0, 1.0]
-    assert finish(batch.statistics)["reward"] == 1.0
-
-
 def test_what_is_no_score_is_named() -> None:
     inputs = world()
     objective = make()

@@ -73,7 +73,7 @@ def test_a_masked_place_of_a_reward_map_is_no_comparison() -> None:
     assert batch.advantage[:, 1].tolist() == [0.0, 0.0]
 
 
-def test_a_divergence_in_the_reward_is_subtracted() -> None:
+def test_a_divergence_in_the_reward_is_subtracted_and_not_logged() -> None:
     # beta 0.5: R - 0.5 sum(lp_old - lp_ref) over valid decisions: 1 - 0.5 * 2, 1 - 0.
     objective = Objective.preset("rloo", **{"divergence.beta": 0.5})
     reference = torch.tensor([[-2.0, -2.0], [-1.0, -9.0]])
@@ -82,6 +82,7 @@ def test_a_divergence_in_the_reward_is_subtracted() -> None:
         rollouts([0, 0], {"correct": [1.0, 1.0]}, mask=mask, reference_log_prob=reference), objective.init()
     )
     assert batch.advantage[:, 0].tolist() == [-1.0, 1.0]
+    assert finish(batch.statistics)["reward"] == 1.0, "what is logged is the reward, not less its penalty"
 
 
 def test_metrics_by_direct_computation() -> None:

@@ -10,7 +10,6 @@ import typer
 from typer.core import TyperCommand
 
 from groupwise.cli.check import check
-from groupwise.cli.estimate import estimate
 from groupwise.cli.evaluate import evaluate
 from groupwise.cli.experiments import experiments
 from groupwise.cli.export import export
@@ -20,6 +19,8 @@ from groupwise.cli.output import print_error
 from groupwise.cli.sample import sample
 from groupwise.cli.schema import schema
 from groupwise.cli.train import resume, train
+from groupwise.config import ConfigError, Problem
+from groupwise.experiment.counterparts import flags
 from groupwise.plugins import absent, installed_points
 from groupwise.processes import end_with_parent
 
@@ -41,8 +42,6 @@ class Verb(TyperCommand):
             # Compared by name, since typer ships its own copy of click in newer versions.
             if type(error).__name__ != "NoSuchOption":
                 raise
-            from groupwise.config import ConfigError, Problem
-            from groupwise.experiment.counterparts import flags
 
             if not (counterparts := flags(given)):
                 raise
@@ -96,7 +95,6 @@ def _installed_verbs() -> list[Any]:
             return point.load()
 
         def missing() -> None:
-            from groupwise.config import ConfigError
 
             raise ConfigError(f"groupwise {reason}")
 
@@ -107,7 +105,7 @@ def _installed_verbs() -> list[Any]:
 
 
 _PANELS = {
-    "Train": (init, train, resume, check, estimate),
+    "Train": (init, train, resume, check),
     "Look at results": (*_installed_verbs(), evaluate, sample, export),
     "Look things up": (experiments, methods, schema),
 }

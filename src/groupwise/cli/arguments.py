@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from groupwise.cli import completion
+from groupwise.config import ConfigError, Problem, flatten, nearest
+from groupwise.experiment.catalogue import PROMPTS, find, kind_of_models, shipped
 
 if TYPE_CHECKING:
     from groupwise.experiment import Experiment
@@ -105,7 +107,6 @@ def load(
     Raises:
         ConfigError: anything that is wrong with it.
     """
-    from groupwise.experiment.catalogue import PROMPTS, find, kind_of_models, shipped
 
     items = list(overrides or ())
     if "=" in name and not Path(name).is_file():
@@ -121,7 +122,6 @@ def load(
         source = find(name)
     if name == PROMPTS:
         _check_whole(items, {"--model": model, "--prompts": prompts, "--reward": rewards})
-    from groupwise.config import flatten
     from groupwise.domain.callable import DOMAINS
     from groupwise.domain.settings import DomainConfig
     from groupwise.experiment import load_experiment
@@ -152,7 +152,6 @@ def _reward(text: str) -> tuple[str, dict[str, str]]:
         return function.replace(".", "_"), {"kind": "callable", "path": text}
     if text in REWARDS.names():
         return text, {"kind": text}
-    from groupwise.config import ConfigError, Problem, nearest
 
     names = REWARDS.names()
     said = "is neither a function nor a kind of reward; write MODULE:FUNCTION, for example my_rewards:correct"
@@ -168,8 +167,6 @@ def _check_whole(items: Sequence[str], options: Mapping[str, object]) -> None:
         if not value and not any(item.startswith(keys[option]) for item in items)
     ]
     if missing:
-        from groupwise.config import ConfigError
-
         raise ConfigError(
             f"{', '.join(missing)}: missing; write --model MODEL (a folder, a hub id, a .gguf file or package:NAME)"
             " --prompts FILE --reward MODULE:FUNCTION, or the name of an experiment (groupwise experiments)"

@@ -6,6 +6,9 @@ from __future__ import annotations
 
 from glob import glob
 
+from groupwise.config import ConfigError, flatten
+from groupwise.experiment.catalogue import find, shipped
+
 
 def experiments(incomplete: str) -> list[str]:
     """Lists the shipped experiments and the files that begin as the word does.
@@ -17,7 +20,6 @@ def experiments(incomplete: str) -> list[str]:
         >>> experiments("language_kn")
         ['language_knights']
     """
-    from groupwise.experiment.catalogue import shipped
 
     names = [name for name in shipped() if name.startswith(incomplete)]
     return names + sorted(glob(f"{incomplete}*.toml")) + sorted(glob(f"{incomplete}*/"))
@@ -56,8 +58,6 @@ def changes(words: list[str], incomplete: str) -> list[str]:
         >>> changes(["language", "method", "="], "dual")
         ['dual_clip']
     """
-    from groupwise.config import ConfigError, flatten
-    from groupwise.experiment.catalogue import find
 
     key, equals, value = incomplete.partition("=")
     # bash splits words at the equals sign and completes only the part after it.

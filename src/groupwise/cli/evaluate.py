@@ -7,9 +7,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from rich.text import Text
 
 from groupwise.cli.arguments import RunCode, Threads
-from groupwise.cli.trained import ExperimentOption, Place, Which
+from groupwise.cli.output import console, table
+from groupwise.cli.summary import printed, texts
+from groupwise.cli.trained import ExperimentOption, Place, Which, trained
+from groupwise.runs import EvaluatedOn
 
 if TYPE_CHECKING:
     from groupwise.domain.protocol import Evaluation
@@ -28,14 +32,10 @@ def evaluate(
     it keeps some apart. The folder of an exported selector is measured as it is used.
     """
     import torch
-    from rich.text import Text
 
-    from groupwise.cli.output import console
-    from groupwise.cli.trained import trained
     from groupwise.domain.protocol import Deploys, Tabulates
     from groupwise.domain.returned import checked_evaluation, checked_tables, naming_failed_method
     from groupwise.experiment.runner import open_domain
-    from groupwise.runs import EvaluatedOn
     from groupwise.streams import Streams
     from groupwise.training.run.rollout_records import as_json, with_files, write_pictures, write_tables
     from groupwise.training.run.run_folder import write_records
@@ -80,10 +80,6 @@ def evaluate(
 
 
 def _show(evaluation: Evaluation, tables: list[dict[str, Any]], records: list[dict[str, Any]]) -> None:
-    from rich.text import Text
-
-    from groupwise.cli.output import console, table
-    from groupwise.cli.summary import printed, texts
 
     metrics = [(name, f"{value:.4g}") for name, value in evaluation.metrics.items()]
     console().print(table(["metric", "value"], metrics, numbers=["value"]))

@@ -6,6 +6,9 @@ from typing import Annotated
 
 import typer
 
+from groupwise.cli.output import console, table, within
+from groupwise.experiment.catalogue import find, shipped
+
 
 def experiments(
     all_: Annotated[
@@ -13,8 +16,6 @@ def experiments(
     ] = False,
 ) -> None:
     """List the experiments that come with Groupwise."""
-    from groupwise.cli.output import console, table, within
-    from groupwise.experiment.catalogue import find, shipped
 
     names = [name for name in shipped() if all_ or not name.startswith("source_")]
     rows = [(name, find(name).description) for name in names]

@@ -5,17 +5,17 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from groupwise.cli.arguments import RunCode
-from groupwise.runs import EvaluatedOn
+from groupwise.cli.output import console, print_text
+from groupwise.cli.trained import model_of, require_new, run_config
+from groupwise.config import ConfigError, flatten, read_json
+from groupwise.domain.exported import Card, Export, base_model
+from groupwise.runs import EvaluatedOn, is_number, read_run
 from groupwise.runs.folder import RunFolder
-
-if TYPE_CHECKING:
-    from groupwise.domain.exported import Card
-
 
 # The YAML front matter of a model card, which model hubs read.
 
@@ -39,7 +39,6 @@ def card_head(config: Mapping[str, Any], card: Card) -> list[str]:
         tags: [groupwise, reinforcement-learning, lora]
         ---
     """
-    from groupwise.domain.exported import base_model
 
     base = base_model(config["domain"])
     return [
@@ -82,12 +81,7 @@ def export(
     examples and selects without torch.
     """
     from groupwise.checkpoint import new_folder
-    from groupwise.cli.output import console, print_text
-    from groupwise.cli.trained import model_of, require_new, run_config
-    from groupwise.config import ConfigError, read_json
     from groupwise.domain.callable import config_class
-    from groupwise.domain.exported import Export
-    from groupwise.runs import is_number, read_run
 
     config = run_config(run)
     try:
@@ -175,7 +169,6 @@ def model_card(
 
 
 def _reward(settings: dict[str, Any]) -> str:
-    from groupwise.config import flatten
 
     machinery = ("timeout_seconds", "on_error", "isolation")
     return ", ".join(

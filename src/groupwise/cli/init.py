@@ -6,6 +6,10 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from rich.text import Text
+
+from groupwise.cli.output import console, print_text
+from groupwise.config import ConfigError
 
 _REWARD = '''"""Rewards of {name}: plain functions. A reward that was written for TRL works as it is."""
 
@@ -53,11 +57,6 @@ def init(
 ) -> None:
     """Write the files of a task of your own into this folder: an experiment, a reward, and prompts to replace."""
     import json
-
-    from rich.text import Text
-
-    from groupwise.cli.output import console, print_text
-    from groupwise.config import ConfigError
 
     if not name.isidentifier():
         raise ConfigError(f"NAME = {name!r}: the reward's file is a Python module; write letters, digits and _")

@@ -11,15 +11,14 @@ import traceback
 from collections.abc import Iterable, Sequence
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
 
 from groupwise.extras import advice
 from groupwise.plugins import is_shipped_file
 from groupwise.processes import ProcessLeftError, is_first_process, is_out_of_memory
-
-if TYPE_CHECKING:
-    from rich.console import Console
-    from rich.table import Table
 
 
 @cache
@@ -30,7 +29,6 @@ def console() -> Console:
         >>> console() is console()
         True
     """
-    from rich.console import Console
 
     terminal = Console(highlight=False, quiet=not is_first_process(), soft_wrap=True)
     if not terminal.is_terminal:
@@ -50,7 +48,6 @@ def print_text(text: str) -> None:
         >>> print_text("2 steps, 3 s")
         2 steps, 3 s
     """
-    from rich.text import Text
 
     out = console()
     out.print(Text(text), soft_wrap=not out.is_terminal)
@@ -96,8 +93,6 @@ def table(
         1
     """
     from rich import box
-    from rich.table import Table
-    from rich.text import Text
 
     grid = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
     for column in columns:
@@ -195,8 +190,6 @@ def print_error(error: BaseException) -> int:
     if message is None or os.environ.get("GROUPWISE_TRACEBACK"):
         traceback.print_exception(error, file=sys.stderr)
         return 1
-    from rich.console import Console
-    from rich.text import Text
 
     head = "error: " if rank == "0" else f"error in process {rank}: "
     Console(stderr=True, soft_wrap=True).print(Text.assemble((head, "bold red"), message))

@@ -8,9 +8,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from rich.text import Text
 
 from groupwise.cli.arguments import RunCode, Threads
-from groupwise.cli.trained import ExperimentOption, Place, Which
+from groupwise.cli.output import console
+from groupwise.cli.trained import ExperimentOption, Place, Which, to_sample
+from groupwise.config import ConfigError
 
 if TYPE_CHECKING:
     from groupwise.domain.base import Domain
@@ -45,11 +48,7 @@ def sample(
 ) -> None:
     """Ask a run's model, or any model folder, something."""
     import torch
-    from rich.text import Text
 
-    from groupwise.cli.output import console
-    from groupwise.cli.trained import to_sample
-    from groupwise.config import ConfigError
     from groupwise.domain.returned import checked_prompt, checked_prompts, naming_failed_method
     from groupwise.training.run.rollout_records import with_files
 
@@ -106,7 +105,6 @@ def _answers(
 @contextmanager
 def _refused_prompt(domain: Domain, text: str | None) -> Iterator[None]:
     """Turns a failed lookup of a typed prompt in a user's domain into an error that names a known prompt."""
-    from groupwise.config import ConfigError
 
     try:
         yield
@@ -124,16 +122,12 @@ def _refused_prompt(domain: Domain, text: str | None) -> Iterator[None]:
 
 
 def _print_answer(record: Mapping[str, Any]) -> None:
-    from rich.text import Text
-
-    from groupwise.cli.output import console
 
     console().print(Text(f"{member_text(record)}{'  (cut off)' if record.get('truncated') else ''}\n"))
 
 
 def _require_utf8(place: str, text: str) -> None:
     """Refuses a text that no tokenizer can read."""
-    from groupwise.config import ConfigError
 
     try:
         text.encode()
@@ -147,7 +141,6 @@ def _converse(domain: Domain, settings: dict[str, float], seed: int) -> None:
     """Answers what is typed, line by line, until the input ends. Every answer is based on all lines before it."""
     import sys
 
-    from groupwise.cli.output import console
     from groupwise.domain.returned import checked_prompt
 
     # A domain without conversations raises here, before the user types a line.

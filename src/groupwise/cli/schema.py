@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from groupwise.cli.output import console
+
 
 def schema(out: Annotated[Path | None, typer.Option(help="File to write; printed when left out.")] = None) -> None:
     """Write the JSON schema of experiment files, so that an editor completes and checks them.
@@ -16,7 +18,6 @@ def schema(out: Annotated[Path | None, typer.Option(help="File to write; printed
     import json
 
     from groupwise.checkpoint import write_file
-    from groupwise.cli.output import console
     from groupwise.experiment.schema import file_schema
 
     text = json.dumps(file_schema(), indent=2)

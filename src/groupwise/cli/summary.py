@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import shlex
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from rich.console import RenderableType
+from rich.text import Text
+
+from groupwise.cli.output import console, counted, print_text, shorten, table
+from groupwise.cli.trained import run_config
+from groupwise.config import read_json
+from groupwise.experiment.held_out import evaluations, read_summary
+from groupwise.plugins import find
+from groupwise.runs import EvaluatedOn
 from groupwise.runs.folder import RunFolder
-
-if TYPE_CHECKING:
-    from rich.console import RenderableType
 
 _NUM_TEXTS = 3
 
@@ -21,11 +27,6 @@ def print_summary(run: Path, steps: tuple[int, int]) -> None:
         run: the run folder.
         steps: those of the evaluations before and after.
     """
-    from rich.text import Text
-
-    from groupwise.cli.output import console, print_text
-    from groupwise.cli.trained import run_config
-    from groupwise.experiment.held_out import evaluations, read_summary
 
     out = console()
     if not RunFolder(run).has_ended:
@@ -61,10 +62,6 @@ def results(run: Path, summary: dict[str, Any], config: dict[str, Any]) -> list[
         summary: the table of `summary.json`.
         config: the resolved configuration.
     """
-    from groupwise.cli.output import counted
-    from groupwise.experiment.held_out import read_summary
-    from groupwise.plugins import find
-    from groupwise.runs import EvaluatedOn
     from groupwise.track.tracker import same_decimals
 
     metric = summary["metric"]
@@ -98,16 +95,12 @@ def tables(run: Path) -> list[RenderableType]:
         >>> tables(Path("nowhere"))
         []
     """
-    from groupwise.config import read_json
 
     return [part for path in sorted(RunFolder(run).tables.glob("*.json")) for part in printed(read_json(path))]
 
 
 def printed(domain_table: dict[str, Any]) -> list[RenderableType]:
     """Returns a table of `tables/NAME.json` and its notes for the screen."""
-    from rich.text import Text
-
-    from groupwise.cli.output import table
 
     rows = [[_cell(cell) for cell in row] for row in domain_table["rows"]]
     return [
@@ -126,7 +119,6 @@ def texts(before: list[dict[str, Any]], after: list[dict[str, Any]]) -> list[str
     Args:
         before, after: records of two evaluations; the first may be empty.
     """
-    from groupwise.cli.output import shorten
 
     modes = [record.get("mode") for record in after if "text" in record]
     mode = "greedy" if "greedy" in modes else next(iter(modes), "sampled")
@@ -161,8 +153,6 @@ def pictures(run: Path, steps: tuple[int, int]) -> list[str]:
 
 def findings(run: Path) -> list[str]:
     """Lists the rules that hold at the end of a run; notes, which ask for no action, are left to `groupwise doctor`."""
-    from groupwise.cli.trained import run_config
-    from groupwise.plugins import find
     from groupwise.track.tracker import read_metrics
 
     path, diagnose = RunFolder(run).metrics, find("diagnose")
@@ -189,9 +179,6 @@ def advice(run: Path, config: dict[str, Any], records: list[dict[str, Any]]) -> 
     from groupwise.domain.settings import DomainConfig
 
     place = shlex.quote(str(run))
-    # A run folder is an experiment too. If its model, prompts or budget were changed, the commands below continue with
-    # the folder rather than with the shipped experiment.
-    name = config["name"] if _as_shipped(config) else place
     prompts = [record["prompt"] for record in records if isinstance(record.get("prompt"), str)]
     prompt = shlex.quote(prompts[0]) if prompts and len(prompts[0]) <= 80 and "\n" not in prompts[0] else ""
     other_method = "dapo" if config["method"] != "dapo" else "grpo"
@@ -202,9 +189,9 @@ def advice(run: Path, config: dict[str, Any], records: list[dict[str, Any]]) -> 
         ask: f"sample {place}" + (f" --prompt {prompt}" if prompt else ""),
         "what its metrics say": f"doctor {place}",
         "one page with its curves and groups": f"report {place}",
-        "another method on the same task (`groupwise methods`)": f"train {name} method={other_method}{warm_start}",
+        "another method on the same task (`groupwise methods`)": f"train {place} method={other_method}{warm_start}",
         "which one is better, with intervals": (
-            f"compare {name} --vary method={shlex.quote(config['method'])},{other_method} --seeds 3"
+            f"compare {place} --vary method={shlex.quote(config['method'])},{other_method} --seeds 3"
         ),
         "a folder that others load": f"export {place} --out {shlex.quote(str(run.name) + '-model')}",
     }
@@ -213,21 +200,6 @@ def advice(run: Path, config: dict[str, Any], records: list[dict[str, Any]]) -> 
         "Try next:",
         *(line for what, command in steps.items() for line in (f"  {what}", f"    groupwise {command}")),
     ]
-
-
-def _as_shipped(config: dict[str, Any]) -> bool:
-    """Returns whether a run's experiment is a shipped one with no change but that of its method and its seed."""
-    from groupwise.config import ConfigError
-    from groupwise.experiment import load_experiment
-    from groupwise.experiment.catalogue import shipped
-
-    if config["name"] not in shipped():
-        return False
-    try:
-        table = load_experiment(config["name"], [f"method={config['method']}"]).table()
-    except ConfigError:
-        return False
-    return {**table, "seed": 0} == {**config, "seed": 0}
 
 
 def _rewards(record: dict[str, Any]) -> str:

@@ -7,17 +7,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from groupwise.cli.arguments import (
-    ExperimentOrPrompts,
-    Minutes,
-    Model,
-    Overrides,
-    Prompts,
-    Rewards,
-    RunCode,
-    Seed,
-    Threads,
-)
+from groupwise.cli import arguments as argument
+from groupwise.cli.arguments import load
+from groupwise.cli.output import interrupted_status, print_text
+from groupwise.cli.summary import print_summary
+from groupwise.cli.trained import run_config
+from groupwise.config import ConfigError
 from groupwise.processes import check_launch, num_processes
 from groupwise.runs.folder import RunFolder
 
@@ -27,10 +22,9 @@ if TYPE_CHECKING:
 
 def resume(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="A run folder that `groupwise train` made.")],
-    run_code: RunCode = False,
+    run_code: argument.RunCode = False,
 ) -> None:
     """Continue a run that was cut off; it ends with the same weights and metrics as if it had not been."""
-    from groupwise.cli.trained import run_config
     from groupwise.experiment.from_python import resume as go_on
 
     run_config(run)
@@ -39,17 +33,17 @@ def resume(
 
 
 def train(
-    experiment: ExperimentOrPrompts = "prompts",
-    overrides: Overrides = None,
-    model: Model = None,
-    prompts: Prompts = None,
-    rewards: Rewards = None,
-    minutes: Minutes = None,
+    experiment: argument.ExperimentOrPrompts = "prompts",
+    overrides: argument.Overrides = None,
+    model: argument.Model = None,
+    prompts: argument.Prompts = None,
+    rewards: argument.Rewards = None,
+    minutes: argument.Minutes = None,
     out: Annotated[
         Path | None, typer.Option(help="Run folder, which must be new.", show_default="runs/EXPERIMENT-SEED-TIME")
     ] = None,
-    seed: Seed = None,
-    threads: Threads = None,
+    seed: argument.Seed = None,
+    threads: argument.Threads = None,
     controls: Annotated[
         bool, typer.Option(help="Train the experiment's controls as well, for the same time each.")
     ] = True,
@@ -57,10 +51,9 @@ def train(
         bool,
         typer.Option("--resume", help="Go on where the folder of --out holds this run already; begin it otherwise."),
     ] = False,
-    run_code: RunCode = False,
+    run_code: argument.RunCode = False,
 ) -> None:
     """Train an experiment. Everything that can be wrong with it is reported before anything is computed."""
-    from groupwise.cli.arguments import load
 
     check_launch()
     loaded = load(
@@ -74,8 +67,6 @@ def train(
         threads=threads,
         run_code=run_code,
     )
-    from groupwise.cli.output import print_text
-    from groupwise.config import ConfigError
     from groupwise.experiment.runner import begin_or_resume, default_run_folder, run
 
     if out is None and resume:
@@ -93,8 +84,6 @@ def train(
 
 def _finish(folder: Path, result: Result, had_ended: bool) -> None:
     """Prints the end of a run, and exits with the status of the signal that interrupted it."""
-    from groupwise.cli.output import interrupted_status, print_text
-    from groupwise.cli.summary import print_summary
 
     if had_ended:
         print_text("This run has ended: nothing is left to do.")

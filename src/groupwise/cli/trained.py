@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from groupwise.config import ConfigError, read_json
-from groupwise.runs.folder import RunFolder, natural, with_slots_at_top
+from groupwise.config import ConfigError, import_paths, read_json, read_json_lines, restrict_code
+from groupwise.experiment.catalogue import find, kind_of_models
+from groupwise.runs.folder import RunFolder, natural, require_known_version, with_slots_at_top
 
 if TYPE_CHECKING:
     from groupwise.domain.base import Domain
@@ -86,9 +87,7 @@ def to_sample(
     Raises:
         ConfigError: as `trained`.
     """
-    from groupwise.config import import_paths, restrict_code
     from groupwise.domain.callable import DOMAINS
-    from groupwise.experiment.catalogue import find, kind_of_models
     from groupwise.experiment.code_consent import code_of_model_folders, code_of_source, is_foreign, require_consent
     from groupwise.experiment.loading import read_experiment
     from groupwise.experiment.runner import with_model
@@ -121,7 +120,6 @@ def to_sample(
 
 def _recorded_prompt(run: RunFolder) -> Any:
     """Returns a prompt that the run recorded; None where it recorded none."""
-    from groupwise.config import read_json_lines
 
     for file in sorted(run.rollouts.glob("*.jsonl")):
         for _, record in read_json_lines(file, "rollouts"):
@@ -133,8 +131,6 @@ def _recorded_prompt(run: RunFolder) -> Any:
 @contextmanager
 def _parts(place: Path, experiment: str | None, which: str, run_code: bool) -> Iterator[tuple[str | Path, Path]]:
     """Yields the experiment's name or file, and the model's folder."""
-
-    from groupwise.runs.folder import require_known_version
 
     if not place.is_dir():
         raise ConfigError(f"no such folder: {place}; give a run folder, or a model folder with --experiment NAME")

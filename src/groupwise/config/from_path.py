@@ -259,26 +259,8 @@ class FromPath(Config):
 
     @classmethod
     def instead_of_unknown(cls, key: str, place: str, table: Mapping[str, Any]) -> str:
-        """Returns where the settings of the user's class are, and which settings it has."""
-        path = table.get("path")
-        settings = f"the settings of {path} stand in {place}.settings"
-        names = cls._setting_names(path)
-        if names is None or key in names:
-            return f"{settings}; write {place}.settings.{key}"
-        return f"{settings}: {', '.join(names)}" if names else f"{path} has no settings; leave {key} out"
-
-    @classmethod
-    def _setting_names(cls, path: Any) -> tuple[str, ...] | None:
-        """Returns the names of the settings of the class at a path; None where it may not be imported or is not a
-        class, for which the path has a separate error.
-        """
-        if not isinstance(path, str) or not may_run(ImportPath(path)):
-            return None
-        try:
-            fields = cls.settings_class(ImportPath(path)).model_fields
-        except ConfigError:
-            return None
-        return tuple(field.alias or name for name, field in fields.items() if name != "kind")
+        """Returns where the settings of the user's class are."""
+        return f"the settings of {table.get('path')} stand in {place}.settings; write {place}.settings.{key}"
 
     @field_validator("path")
     @classmethod

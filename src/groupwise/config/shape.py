@@ -10,7 +10,7 @@ import ast
 import enum
 import inspect
 import re
-import textwrap
+import sys
 import types
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -191,13 +191,6 @@ class Shape:
                 return field.get_default(call_default_factory=True, validated_data={})
         return None
 
-    @property
-    def named(self) -> bool:
-        """True where the user names the entries of a table at this place, which has no fixed keys."""
-        return not self._models() and any(
-            isinstance(origin := get_origin(branch), type) and issubclass(origin, Mapping) for branch in self.branches
-        )
-
     def _is_of_many_kinds(self) -> bool:
         return len(self._models()) > 1 or any(isinstance(branch, OpenKinds) for branch in self.branches)
 
@@ -277,22 +270,27 @@ def attribute_docs(model: type[BaseModel]) -> dict[str, str]:
     """
     docs: dict[str, str] = {}
     for cls in reversed(model.__mro__):
-        if cls is BaseModel or not issubclass(cls, BaseModel):
-            continue
-        try:
-            body = ast.parse(textwrap.dedent(inspect.getsource(cls))).body[0]
-        except (OSError, TypeError, SyntaxError):
-            continue
-        assert isinstance(body, ast.ClassDef)
-        for statement, below in zip(body.body, body.body[1:], strict=False):
-            if (
-                isinstance(statement, ast.AnnAssign)
-                and isinstance(statement.target, ast.Name)
-                and isinstance(below, ast.Expr)
-                and isinstance(below.value, ast.Constant)
-                and isinstance(below.value.value, str)
-            ):
-                docs[statement.target.id] = inspect.cleandoc(below.value.value)
+        if cls is not BaseModel and issubclass(cls, BaseModel):
+            docs |= _docs_of_module(cls.__module__).get(cls.__name__, {})
+    return docs
+
+
+@cache
+def _docs_of_module(module: str) -> dict[str, dict[str, str]]:
+    """Returns class -> attribute -> docstring of a module's source, which is parsed once."""
+    try:
+        tree = ast.parse(inspect.getsource(sys.modules[module]))
+    except (OSError, TypeError, KeyError):
+        return {}
+    docs: dict[str, dict[str, str]] = {}
+    for cls in (node for node in ast.walk(tree) if isinstance(node, ast.ClassDef)):
+        docs[cls.name] = {
+            target.id: inspect.cleandoc(text)
+            for statement, below in zip(cls.body, cls.body[1:], strict=False)
+            if isinstance(target := getattr(statement, "target", None), ast.Name)
+            and isinstance(text := getattr(getattr(below, "value", None), "value", None), str)
+            and isinstance(below, ast.Expr)
+        }
     return docs
 
 

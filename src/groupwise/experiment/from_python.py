@@ -13,7 +13,7 @@ from groupwise.domain.exported import DomainObjects
 from groupwise.experiment.arguments import nested_changes, read_arguments
 from groupwise.experiment.catalogue import PROMPTS, Source, find
 from groupwise.experiment.loading import load_source
-from groupwise.experiment.object_record import DOMAIN_INSTANCE, Arguments, check_objects, objects_of, wrong_type
+from groupwise.experiment.object_record import DOMAIN_INSTANCE, Arguments, check_objects, objects_of
 from groupwise.experiment.schema import Experiment
 from groupwise.runs.folder import RunFolder
 
@@ -78,15 +78,14 @@ def train(
     """  # noqa: E501
     from groupwise.experiment import runner
 
-    _check_options(out, resume=resume, controls=controls, run_code=run_code)
     model, source = _start(experiment_or_model, domain)
     arguments = read_arguments(model, domain, objective, rewards, data, eval_data, callbacks, tools)
     with holding(arguments.objects):
-        experiment, remarks = _experiment(experiment_or_model, source, arguments, nested_changes(changes), run_code)
+        experiment = _experiment(experiment_or_model, source, arguments, nested_changes(changes), run_code)
         if resume and out is None:
             raise ConfigError("resume = True: out is missing; write out=FOLDER, the folder of the run")
         if not resume or out is None or not RunFolder(Path(out)).config.is_file():
-            return runner.run(experiment, out, controls=controls, remarks=remarks)
+            return runner.run(experiment, out, controls=controls)
         changed = runner.check_same_settings(runner.with_controls(experiment, controls), Path(out))
         # The calling program names the same code, so the folder needs no consent.
         return _go_on(Path(out), arguments, run_code=True, remarks=changed)
@@ -123,9 +122,6 @@ def resume(
         Traceback (most recent call last):
         groupwise.config.errors.ConfigError: run folder nowhere: it holds no run (no config.json); give the folder that `groupwise train` printed
     """  # noqa: E501
-    if not isinstance(folder, str | Path):
-        raise wrong_type("folder", folder, "write the path of a run folder")
-    _check_options(None, run_code=run_code)
     arguments = read_arguments(model, domain, None, rewards, data, eval_data, callbacks, tools)
     with holding(arguments.objects):
         return _go_on(Path(folder), arguments, run_code)
@@ -138,17 +134,6 @@ def _go_on(folder: Path, arguments: Arguments, run_code: bool, remarks: Sequence
     records = objects_of(read_json(file), str(file)) if file.is_file() else {}
     check_objects(folder, records, arguments)
     return runner.resume(folder, run_code=run_code, remarks=remarks)
-
-
-def _check_options(out: Any, **switches: Any) -> None:
-    """Refuses a run folder that is not a path, and switches that are neither true nor false."""
-    if not isinstance(out, str | Path | None):
-        raise wrong_type("out", out, "write the path of the run folder")
-    if "\0" in str(out):
-        raise ConfigError(f"out = {str(out)!r}: a zero byte stands in it, which no path has; write another name")
-    for name, value in switches.items():
-        if not isinstance(value, bool):
-            raise ConfigError(f"{name} = {value!r}: allowed: True, False")
 
 
 def _start(experiment_or_model: Any, domain: Any) -> tuple[Any, Source]:
@@ -187,11 +172,11 @@ def _is_model(name: str) -> bool:
 
 def _experiment(
     experiment_or_model: Any, source: Source, arguments: Arguments, changes: dict[str, Any], run_code: bool
-) -> tuple[Experiment, list[str]]:
-    """Returns the experiment with the arguments and the changes, and a remark on each key that an argument replaces."""
+) -> Experiment:
+    """Returns the experiment with the arguments and the changes."""
     argument_keys = _table(source, arguments, changes)
     if isinstance(experiment_or_model, Experiment) and not argument_keys and not changes:
-        return experiment_or_model, []
+        return experiment_or_model
     if DOMAIN_INSTANCE in arguments.objects and (domain_changes := changes.get("domain")):
         keys = ", ".join(f"domain.{key}" for key in domain_changes) if isinstance(domain_changes, Mapping) else "domain"
         raise ConfigError(f"{keys}: has no effect on a domain that is built already; give its class, or leave it out")
@@ -199,13 +184,12 @@ def _experiment(
         raise ConfigError(
             f"method = {changes['method']!r}: objective= says the method already; leave one of the two out"
         )
-    remarks = _replaced(source, arguments)
     if arguments.rewards is not None:
         source = source.without_rewards()
     from_model = source.name == PROMPTS
     label = "the arguments" if from_model else source.name + (" with the arguments" if argument_keys else "")
     experiment = load_source(source, merge(argument_keys, changes), label, run_code=run_code)
-    return experiment.model_copy(update={"objects": arguments.records}), remarks
+    return experiment.model_copy(update={"objects": arguments.records})
 
 
 def _table(source: Source, arguments: Arguments, changes: Mapping[str, Any]) -> dict[str, Any]:
@@ -227,19 +211,3 @@ def _table(source: Source, arguments: Arguments, changes: Mapping[str, Any]) -> 
     if arguments.callbacks is not None:
         table["train"] = {"callbacks": arguments.callbacks}
     return table
-
-
-def _replaced(source: Source, arguments: Arguments) -> list[str]:
-    """Returns a sentence for each argument that replaces what the experiment states."""
-    domain = source.tree.get("domain", {})
-    sentences: list[str] = []
-    if arguments.rewards is not None and (names := domain.get("rewards")):
-        sentences.append(
-            f"rewards: the argument ({', '.join(arguments.rewards)}) replaces domain.rewards of {source.name}"
-            f" ({', '.join(names)})"
-        )
-    if arguments.data is not None and source.name != PROMPTS and "source" in (domain.get("data") or {}):
-        sentences.append(f"data: the argument replaces domain.data.source of {source.name}")
-    if arguments.callbacks is not None and (paths := source.tree.get("train", {}).get("callbacks")):
-        sentences.append(f"callbacks: the argument replaces train.callbacks of {source.name} ({', '.join(paths)})")
-    return sentences

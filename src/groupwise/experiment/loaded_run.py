@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, final
 
 from groupwise.config import ConfigError, difference, flatten, holding, read_json
-from groupwise.experiment.object_record import wrong_type
 from groupwise.experiment.schema import Experiment
 from groupwise.runs import Run, read_run
 from groupwise.runs.folder import require_known_version, run_to_start_from
@@ -115,8 +114,6 @@ def load_run(folder: str | Path) -> LoadedRun:
         Traceback (most recent call last):
         groupwise.config.errors.ConfigError: no such run folder: nowhere; runs lie in runs/ unless --out said otherwise
     """
-    if not isinstance(folder, str | Path):
-        raise wrong_type("folder", folder, "write the path of a run folder")
     return LoadedRun(read_run(Path(folder)))
 
 

@@ -8,27 +8,10 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
-from groupwise.config import (
-    ConfigError,
-    Problem,
-    check_plain,
-    difference,
-    fill_kinds,
-    merge,
-    nearest,
-    parse_overrides,
-    restrict_code,
-    validate,
-    words_as_kinds,
-)
+from groupwise import config
+from groupwise.config import ConfigError, Problem
+from groupwise.experiment import code_consent
 from groupwise.experiment.catalogue import Source, find
-from groupwise.experiment.code_consent import (
-    code_of,
-    code_of_model_folders,
-    code_of_source,
-    is_foreign,
-    require_consent,
-)
 from groupwise.experiment.counterparts import with_counterparts
 from groupwise.experiment.schema import Experiment, Tree, edited_slots, preset_slots, refuse_kind, stage_overrides
 from groupwise.objective.method import is_own
@@ -85,12 +68,16 @@ def load_source(source: Source, over: Mapping[str, Any], label: str, *, run_code
     """
     # Reading an experiment imports the classes that it names, a trust region's for example; `restrict_code` prevents
     # this until the user has given consent.
-    foreign = is_foreign(source)
-    with restrict_code() if foreign else nullcontext():
+    foreign = code_consent.is_foreign(source)
+    with config.restrict_code() if foreign else nullcontext():
         experiment = _read(source, over, label)
-        code = code_of(experiment)
-    require_consent(
-        [*([code_of_source(source, code, over)] if foreign else []), *code_of_model_folders(experiment)], run_code
+        code = code_consent.code_of(experiment)
+    code_consent.require_consent(
+        [
+            *([code_consent.code_of_source(source, code, over)] if foreign else []),
+            *code_consent.code_of_model_folders(experiment),
+        ],
+        run_code,
     )
     if foreign and code:
         experiment = _read(source, over, label)
@@ -116,7 +103,7 @@ def read_experiment(
         >>> read_experiment("language").domain.kind
         'language'
     """
-    with restrict_code(allowed):
+    with config.restrict_code(allowed):
         return _read(*_located(name, overrides))
 
 
@@ -142,8 +129,8 @@ def _located(
     source = name if isinstance(name, Source) else find(name)
     if source.path.name == RunFolder(source.path.parent).config.name:
         require_known_version(RunFolder(source.path.parent))
-    over = parse_overrides(overrides) if not isinstance(overrides, Mapping) else dict(overrides)
-    check_plain(over, "changes")
+    over = config.parse_overrides(overrides) if not isinstance(overrides, Mapping) else dict(overrides)
+    config.check_plain(over, "changes")
     _refuse_empty(over, source.tree)
     shown = source.name if isinstance(name, Source) else str(name)
     label = (
@@ -161,7 +148,7 @@ def _read(source: Source, over: Mapping[str, Any], label: str) -> Experiment:
     try:
         refuse_length(tables)
         layers = [layer for table, folder in zip(tables, folders, strict=True) for layer in unfold(table, folder)]
-        return validate(Experiment, {"name": source.name, **stack(layers)}, label)
+        return config.validate(Experiment, {"name": source.name, **stack(layers)}, label)
     except ConfigError as error:
         raise with_counterparts(error, tables, label) from None
 
@@ -173,7 +160,7 @@ def edits(experiment: Experiment) -> dict[str, tuple[Any, Any]]:
         >>> edits(load_experiment("language", ["method=dapo", "divergence.kind=none", "trust.high=0.3"]))["trust.high"]
         (0.28, 0.3)
     """
-    return difference(
+    return config.difference(
         preset_slots(experiment.method), experiment.model_dump(mode="json", include=set(Slots.model_fields))
     )
 
@@ -205,17 +192,17 @@ def stack(layers: Sequence[Mapping[str, Any]]) -> Tree:
     tree: Tree = {"method": method, **preset_slots(method)}
     for layer in layers:
         top_level = {key: value for key, value in layer.items() if key not in ("stages", "controls")}
-        tree = fill_kinds(Experiment, tree)
-        tree = merge(tree, words_as_kinds(Experiment, top_level, tree))
+        tree = config.fill_kinds(Experiment, tree)
+        tree = config.merge(tree, config.words_as_kinds(Experiment, top_level, tree))
     # A `set` is merged over the top-level keys, so their kinds must be known first.
     top_level = tree
     for written_layer in layers:
-        layer = _in_sets(written_layer, lambda changes: words_as_kinds(Experiment, changes, top_level))
+        layer = _in_sets(written_layer, lambda changes: config.words_as_kinds(Experiment, changes, top_level))
         tree = _in_sets(tree, lambda changes: _with_kinds(changes, top_level))
         if "stages" in layer:
             tree["stages"] = _stages(tree.get("stages"), layer["stages"])
         if "controls" in layer:
-            controls = merge(tree, {"controls": layer["controls"]}).get("controls")
+            controls = config.merge(tree, {"controls": layer["controls"]}).get("controls")
             tree["controls"] = {} if controls is None else controls
     return tree
 
@@ -244,18 +231,22 @@ def _stages(below: Any, above: Any) -> Any:
     for name, change in above.items():
         if name not in names:
             advice = "" if names else "; write train.num_steps, or [[stages]] with a name and num_steps to make one"
-            problem = Problem(f"stages.{name}", f"there is no stage of this name{advice}", names, nearest(name, names))
+            problem = Problem(
+                f"stages.{name}", f"there is no stage of this name{advice}", names, config.nearest(name, names)
+            )
             raise ConfigError(problem)
         if not isinstance(change, Mapping):
             advice = f"must name a key of the stage; write for example stages.{name}.num_steps"
             raise ConfigError(Problem(f"stages.{name} = {change!r}", advice))
-    return [merge(stage, above[name]) if name in above else stage for name, stage in zip(names, stages, strict=True)]
+    return [
+        config.merge(stage, above[name]) if name in above else stage for name, stage in zip(names, stages, strict=True)
+    ]
 
 
 def _with_kinds(changes: Mapping[str, Any], top_level: Mapping[str, Any]) -> Tree:
     """Returns a `set` table with the kinds filled in: from its method, or else from the top-level table."""
     slots = preset_slots(changes["method"]) if "method" in changes else {}
-    return fill_kinds(Experiment, changes, {**top_level, **slots})
+    return config.fill_kinds(Experiment, changes, {**top_level, **slots})
 
 
 def is_record(table: Mapping[str, Any]) -> bool:
@@ -337,5 +328,5 @@ def unfold(table: Mapping[str, Any], folder: Path) -> list[Tree]:
 def _merged(layers: Sequence[Tree]) -> Tree:
     tree: Tree = {}
     for layer in layers:
-        tree = merge(tree, layer)
+        tree = config.merge(tree, layer)
     return tree

@@ -29,16 +29,13 @@ if TYPE_CHECKING:
     from groupwise.training.run.launch import Result
 
 
-def run(
-    experiment: Experiment, out: str | Path | None = None, *, controls: bool = True, remarks: Sequence[str] = ()
-) -> Result:
+def run(experiment: Experiment, out: str | Path | None = None, *, controls: bool = True) -> Result:
     """Trains an experiment from the beginning.
 
     Args:
         experiment: the experiment, with every key stated.
         out: the run folder, which must be new; unset makes `runs/<experiment>-<seed>-<timestamp>`.
         controls: whether the experiment's controls are trained as well.
-        remarks: further sentences to print at the start.
 
     Returns:
         the result of `groupwise.train`.
@@ -56,7 +53,7 @@ def run(
     had_folder = folder.exists()
     had_empty_folder = folder.is_dir() and is_empty(folder)
     try:
-        return _with_gains(train(_with_remarks(job_of(experiment), remarks), folder))
+        return _with_gains(train(job_of(experiment), folder))
     except FolderTakenError:
         raise  # Another process has started in this folder in the meantime; leave it alone.
     except ValueError:
@@ -122,11 +119,8 @@ def resume(folder: str | Path, *, run_code: bool = False, remarks: Sequence[str]
     from groupwise.training.run.run_folder import open_existing
 
     experiment = load_experiment(open_existing(Path(folder)).config, run_code=run_code)
-    return _with_gains(go_on(_with_remarks(job_of(experiment), remarks), Path(folder)))
-
-
-def _with_remarks(job: Job, remarks: Sequence[str]) -> Job:
-    return dataclasses.replace(job, remarks=[*remarks, *job.remarks])
+    job = job_of(experiment)
+    return _with_gains(go_on(dataclasses.replace(job, remarks=[*remarks, *job.remarks]), Path(folder)))
 
 
 def _with_gains(result: Result) -> Result:

@@ -10,18 +10,9 @@ from typing import Annotated, Any, final
 
 from pydantic import AfterValidator, Field, model_validator
 
+from groupwise import config
 from groupwise.checkpoint.config import CheckpointConfig
-from groupwise.config import (
-    Config,
-    ConfigError,
-    Problem,
-    flatten,
-    json_schema,
-    merge,
-    states,
-    validate,
-    words_as_kinds,
-)
+from groupwise.config import Config, ConfigError, Problem
 from groupwise.config.errors import PerStep, Seed
 from groupwise.domain.callable import AnyDomainConfig
 from groupwise.domain.protocol import CONSISTENCY
@@ -173,7 +164,7 @@ class Experiment(Slots):
         """Returns where the slots of the objective are."""
         if key != "objective":
             return ""
-        short = next(iter(flatten({"objective": table[key]}))).partition(".")[2]
+        short = next(iter(config.flatten({"objective": table[key]}))).partition(".")[2]
         return f"a slot stands at the top of an experiment or a set; write {short or 'for example trust.high'}"
 
     @model_validator(mode="after")
@@ -241,24 +232,24 @@ class Experiment(Slots):
     def _changed(self, table: Tree, place: str, changes: Mapping[str, Any]) -> Experiment:
         """Returns the experiment of a stage or a control: `table` with the changes of its `set`."""
         refuse_kind(changes, f"{place}.set.")
-        changes = words_as_kinds(Experiment, changes, table)
+        changes = config.words_as_kinds(Experiment, changes, table)
         if "method" in changes:
             # A control with its own method starts from that preset: the experiment's edits belong to another method.
             edits = edited_slots(table) if place.startswith("stages.") else {}
             table = {**table, **preset_slots(changes["method"]), **edits}
-        if states(changes, ["train", "num_steps"]) and isinstance(changes["train"], dict):
+        if config.states(changes, ["train", "num_steps"]) and isinstance(changes["train"], dict):
             advice = (
                 f"write {place}.num_steps"
                 if place.startswith("stages.")
                 else "a control trains for as long as the stages it replaces; remove it"
             )
             raise ConfigError(Problem(f"{place}.set.train.num_steps", f"has no effect; {advice}"))
-        merged = merge(table, changes)
+        merged = config.merge(table, changes)
         whole_run = [*_WHOLE_RUN, "domain.kind", *(f"domain.{key}" for key in sorted(self.domain.whole_run))]
         if fixed := [key for key in whole_run if _value_at(merged, key) != _value_at(table, key)]:
             message = "belongs to the whole run and cannot differ inside it; set it outside"
             raise ConfigError([Problem(f"{place}.set.{key}", message) for key in fixed])
-        return validate(Experiment, merged, place)
+        return config.validate(Experiment, merged, place)
 
     @property
     def spans(self) -> list[Experiment]:
@@ -289,7 +280,7 @@ def file_schema() -> dict[str, Any]:
         >>> "trust" in schema["properties"], "required" in schema
         (True, False)
     """
-    schema = json_schema(Experiment, title="Groupwise experiment")
+    schema = config.json_schema(Experiment, title="Groupwise experiment")
     extends = {
         "type": "string",
         "description": "An experiment, by name or path, of which this file writes only the differences.",
@@ -396,11 +387,11 @@ def stage_overrides(experiment: Experiment, over: Mapping[str, Any]) -> list[str
     if not isinstance(changed_stages, Mapping):
         changed_stages = {stage["name"]: stage for stage in changed_stages}
     sentences: list[str] = []
-    for key in flatten(changes):
+    for key in config.flatten(changes):
         path = key.split(".")
         for stage, span in zip(experiment.stages, experiment.plan.stages, strict=False):
-            repeated = states((changed_stages.get(stage.name) or {}).get("set", {}), path)
-            if span.samples and path[-1] != "kind" and states(stage.set, path) and not repeated:
+            repeated = config.states((changed_stages.get(stage.name) or {}).get("set", {}), path)
+            if span.samples and path[-1] != "kind" and config.states(stage.set, path) and not repeated:
                 sentences.append(
                     f"{key}: stage {stage.name} sets its own, which holds there; write"
                     f" stages.{stage.name}.set.{key}=... as well"
