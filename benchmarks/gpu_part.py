@@ -95,7 +95,11 @@ def run_part(name: str, folder: Path, device: str, tiny: bool) -> Result:
         in_processes(path, out, device)
     for heavy in HEAVY:
         shutil.rmtree(out / heavy, ignore_errors=True)
-    return measured(out, device)
+    result = measured(out, device)
+    if name in LANGUAGE:
+        # What a server holds is no part of the formula.
+        return result if LANGUAGE[name].get("served") else with_formula(result, experiment, out)
+    return result
 
 
 def in_processes(experiment: Path, out: Path, device: str) -> None:
@@ -197,6 +201,34 @@ def measured(out: Path, device: str) -> Result:
     if device == "cuda":
         result["peak_mib"] = max(row.get("memory/peak_mib", 0.0) for row in rows)
     return result
+
+
+def with_formula(result: Result, experiment: Any, out: Path) -> Result:
+    """Adds the memory that `groupwise estimate` computes for the run."""
+    from groupwise.causal_lm.head_tiles import GPU_TILES
+    from groupwise.estimate import Shape, Step, memory
+
+    rows = [json.loads(text) for text in (out / "metrics.jsonl").read_text().splitlines()]
+    train, settings = experiment.train, experiment.domain
+    costs = settings.costs(streams=None)
+    size = max(int(row.get("micro_batch_members", 0)) for row in rows) or None
+    processes = json.loads((out / "environment.json").read_text())["starts"][-1]["num_processes"]
+    step = Step(
+        train.prompts_per_step,
+        train.group_size,
+        prompt_tokens=len(settings.data.source.prompts[0]),
+        completion_tokens=costs.max_new_tokens,
+        pass_members=size,
+        processes=processes,
+        sharded=train.sharding == "full" and processes > 1,
+        weight_bytes=costs.weight_bytes,
+        number_bytes=2,
+        reference=True,
+    )
+    peak = memory(Shape.of(costs.config, costs.lora), step, GPU_TILES)["peak"].size / 2**20
+    if "peak_mib" in result:
+        result["notes"].append(f"memory: {result['peak_mib']:,.0f} MiB at most, {peak:,.0f} MiB by formula")
+    return {**result, "micro_batch_members": size, "formula_mib": peak}
 
 
 def tests(device: str, tiny: bool) -> Result:

@@ -244,6 +244,8 @@ def test_weights_have_one_owner(room: str) -> None:
     reached = [
         f"{path.relative_to(SOURCE)}:{node.lineno} .{node.attr}"
         for path in sorted((CORE / room).rglob("*.py"))
+        # `estimate` reads the shape of a model's configuration, and no weight.
+        if path != CORE / "cli" / "estimate.py"
         for node in nodes(path)
         if isinstance(node, ast.Attribute)
         and isinstance(node.ctx, ast.Load)

@@ -51,6 +51,7 @@ _WITH_MODELS = {
     "check": ["check", "language", *_SMALL],
     "train": ["train", "language", *_SMALL, "--out", "run"],
     "resume": ["resume", "run"],
+    "estimate": ["estimate", "language", *_SMALL],
     "evaluate": ["evaluate", "run", "--which", "final"],
     "sample": ["sample", "run", "--prompt", "ball 1 swap 1-2 ?"],
     "export": ["export", "run", "--out", "exported"],

@@ -52,6 +52,8 @@ def shortened(command: str) -> list[str]:
         ['stages.grpo.num_steps=1', 'controls=null']
     """
     words = shlex.split(command)
+    if words[1] == "estimate" and "--no-measure" not in words:
+        return [*words, "--no-measure"]
     if len(words) < 3 or words[1] not in TRAINS:
         return words
     few = WITH_A_MODEL if words[2] == "diffusion" and "--model" in words else SHORTER.get(words[2], ())

@@ -95,6 +95,7 @@ def test_a_part_of_make_gpu_runs_on_a_cpu(name: str, tmp_path: Path) -> None:
     assert result["seconds_by_part"]["update"] > 0
     assert json.loads((tmp_path / f"{name}.json").read_text()) == result
     if name.startswith(("qwen", "unet", "flow")):
+        assert name not in ("qwen_lora", "qwen_shards") or result["formula_mib"] > 0
         assert result["tokens_per_second"]["scoring"] > 0
     if name == "qwen_shards":
         environment = json.loads((tmp_path / "qwen_shards-run" / "environment.json").read_text())
@@ -130,6 +131,16 @@ def test_make_gpu_knows_every_part_and_each_has_a_deadline() -> None:
     for peer, ours in gpu_part.PEERS.items():
         assert order.index(peer) > order.index(ours), "the peer stands beside a part that ran before it"
     assert set(gpu.NEEDS) | set(gpu.ON_ALL_GPUS) < set(order)
+
+
+def test_qwen_has_the_shape_of_its_name() -> None:
+    from gpu_models import qwen_shape
+    from transformers import Qwen2Config
+
+    from groupwise.estimate import Shape
+
+    for size, count in (("0.5b", 494_032_768), ("7b", 7_615_616_512)):
+        assert Shape.of(Qwen2Config(**qwen_shape(tiny=False, size=size))).parameters == count, "as on the model's card"
 
 
 def test_a_part_that_breaks_is_a_row_and_the_others_run(
@@ -180,12 +191,13 @@ def test_the_table_of_what_ran_on_a_gpu_is_what_was_kept() -> None:
     page = (BENCHMARKS.parent / "docs" / "guide" / "install.md").read_text().partition("### What ran on an H200")[2]
     rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in page.splitlines() if line.startswith("|")]
     assert len(rows[2:]) == len(ON_H200)
-    for model, steps, seconds, peak in rows[2:]:
+    for model, steps, seconds, peak, foretold in rows[2:]:
         kept = parts[next(part for name, part in ON_H200.items() if model.startswith(name))]
         assert int(steps) == kept["steps"]
         spent = [kept["seconds"][name] for name in ("sampling", "scoring", "update")]
         assert [float(text) for text in seconds.split(", ")] == pytest.approx(spent, abs=0.0051)
         assert int(peak.replace(",", "")) == kept["peak_mib"]
+        assert int(foretold.replace(",", "")) == kept["foretold_mib"]
         beside = model.rpartition("beside ")[2].split()[0] if "beside" in model else "none"
         assert NUMBERS.index(beside) == kept["beside"], model
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
@@ -206,6 +207,10 @@ class SyncFromPath(Config):
         return self
 
 
+VLLM_MEMORY_SHARE = 0.92
+"""The share of a GPU's memory that `vllm serve` takes where no argument names one (vLLM 0.32)."""
+
+
 @final
 class VllmEngine(Config):
     """Sampling by one or several vLLM servers, through their OpenAI-compatible completions with token ids.
@@ -264,6 +269,23 @@ class VllmEngine(Config):
         """The addresses, without a slash at their end."""
         addresses = (self.address,) if isinstance(self.address, str) else self.address
         return tuple(address.rstrip("/") for address in addresses)
+
+    @property
+    def memory_share(self) -> float:
+        """The share of a GPU's memory that a server started by the run takes; 0 where the run starts none.
+
+        Example:
+            >>> VllmEngine(start=True, arguments=("--gpu-memory-utilization", "0.5")).memory_share
+            0.5
+        """
+        if not self.start:
+            return 0.0
+        words = [word for argument in self.arguments for word in argument.split("=", 1)]
+        after = {name.replace("_", "-"): value for name, value in itertools.pairwise(words)}
+        try:
+            return float(after.get("--gpu-memory-utilization", VLLM_MEMORY_SHARE))
+        except ValueError:
+            return VLLM_MEMORY_SHARE
 
     @model_validator(mode="after")
     def _has_an_address(self) -> VllmEngine:

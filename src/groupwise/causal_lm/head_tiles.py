@@ -32,6 +32,15 @@ class Tiles:
         """Returns the rows of a buffer that holds `most` at a time, of `num` in all."""
         return max(1, most if self.whole else min(most, num))
 
+    def held(self, num: float, vocabulary: int) -> float:
+        """Returns the bytes of logits that an update keeps at a time, together with the tile, in fp32.
+
+        Args:
+            num: positions of a pass.
+        """
+        row = 4 * (vocabulary + min(self.block_tokens, vocabulary))
+        return row * self.rows(self.memory_bytes // (4 * vocabulary), round(num))
+
 
 CPU_TILES = Tiles(2048, 2**21, 192 * 2**20)
 """A tile stays in the caches of a core; measured with benchmarks/head.py."""

@@ -10,6 +10,7 @@ import typer
 from typer.core import TyperCommand
 
 from groupwise.cli.check import check
+from groupwise.cli.estimate import estimate
 from groupwise.cli.evaluate import evaluate
 from groupwise.cli.experiments import experiments
 from groupwise.cli.export import export
@@ -19,8 +20,6 @@ from groupwise.cli.output import print_error
 from groupwise.cli.sample import sample
 from groupwise.cli.schema import schema
 from groupwise.cli.train import resume, train
-from groupwise.config import ConfigError, Problem
-from groupwise.experiment.counterparts import flags
 from groupwise.plugins import absent, installed_points
 from groupwise.processes import end_with_parent
 
@@ -42,6 +41,8 @@ class Verb(TyperCommand):
             # Compared by name, since typer ships its own copy of click in newer versions.
             if type(error).__name__ != "NoSuchOption":
                 raise
+            from groupwise.config import ConfigError, Problem
+            from groupwise.experiment.counterparts import flags
 
             if not (counterparts := flags(given)):
                 raise
@@ -95,6 +96,7 @@ def _installed_verbs() -> list[Any]:
             return point.load()
 
         def missing() -> None:
+            from groupwise.config import ConfigError
 
             raise ConfigError(f"groupwise {reason}")
 
@@ -105,7 +107,7 @@ def _installed_verbs() -> list[Any]:
 
 
 _PANELS = {
-    "Train": (init, train, resume, check),
+    "Train": (init, train, resume, check, estimate),
     "Look at results": (*_installed_verbs(), evaluate, sample, export),
     "Look things up": (experiments, methods, schema),
 }

@@ -1,18 +1,13 @@
-"""`groupwise check`: everything an experiment needs is read and one real group is scored; a real step on request."""
+"""`groupwise check`: everything an experiment needs is read and one real group is scored; nothing is trained."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from contextlib import closing
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from groupwise.cli import arguments as argument
-from groupwise.cli.arguments import load
-from groupwise.cli.output import console, print_text, shorten, table
-from groupwise.cli.sample import member_text
-from groupwise.config import ConfigError
+from groupwise.cli.arguments import ExperimentOrPrompts, Model, Overrides, Prompts, Rewards, RunCode, Seed
 
 if TYPE_CHECKING:
     from groupwise.domain.base import Domain
@@ -22,19 +17,17 @@ if TYPE_CHECKING:
 
 
 def check(
-    experiment: argument.ExperimentOrPrompts = "prompts",
-    overrides: argument.Overrides = None,
-    model: argument.Model = None,
-    prompts: argument.Prompts = None,
-    rewards: argument.Rewards = None,
-    seed: argument.Seed = None,
+    experiment: ExperimentOrPrompts = "prompts",
+    overrides: Overrides = None,
+    model: Model = None,
+    prompts: Prompts = None,
+    rewards: Rewards = None,
+    seed: Seed = None,
     prompt: Annotated[int, typer.Option(help="Which training prompt, counted from 0.")] = 0,
-    measure: Annotated[
-        bool, typer.Option("--measure", help="Run two steps here as well, and show what the second one takes.")
-    ] = False,
-    run_code: argument.RunCode = False,
+    run_code: RunCode = False,
 ) -> None:
-    """Read everything, sample and score one group, and show it. Keeps nothing."""
+    """Read everything, sample and score one group, and show it. Trains nothing."""
+    from groupwise.cli.arguments import load
 
     loaded = load(experiment, overrides, model=model, prompts=prompts, rewards=rewards, seed=seed, run_code=run_code)
     import torch
@@ -56,14 +49,11 @@ def check(
     domains = Domains(open_domain(loaded))
     with closing(domains):
         _read_and_score(loaded, job, span, domains, prompt)
-    if measure:
-        from groupwise.experiment.trial import measured_step
-
-        _show_step(measured_step(span), device.type)
 
 
 def _read_and_score(loaded: Experiment, job: Job, span: Experiment, domains: Domains, prompt: int) -> None:
     """Prints the sizes of the experiment's domain, and one scored group."""
+    from groupwise.cli.output import print_text
     from groupwise.domain.callable import is_users
     from groupwise.domain.returned import naming_failed_method
     from groupwise.experiment.trial import one_group
@@ -116,6 +106,7 @@ def _read_and_score(loaded: Experiment, job: Job, span: Experiment, domains: Dom
 
 def _keep_laws(domain: Domain) -> None:
     """Raises a `ConfigError` that lists the laws that a user's domain breaks."""
+    from groupwise.config import ConfigError
     from groupwise.testing.domain import check_domain as check_laws
     from groupwise.testing.slot import BrokenLaws
 
@@ -126,6 +117,8 @@ def _keep_laws(domain: Domain) -> None:
 
 
 def _show(group: OneGroup, *, untrained: bool) -> None:
+    from groupwise.cli.output import console, print_text, shorten, table
+    from groupwise.cli.sample import member_text
 
     out = console()
     out.print()
@@ -162,13 +155,3 @@ def _show(group: OneGroup, *, untrained: bool) -> None:
             else "; try --prompt 1 or another reward"
         )
         print_text(f"All members got the same reward, so this group teaches nothing{advice}.")
-
-
-def _show_step(metrics: Mapping[str, float], device: str) -> None:
-    """Prints the seconds and the memory of a measured step."""
-
-    seconds = {name.removeprefix("seconds/"): value for name, value in metrics.items() if name.startswith("seconds/")}
-    rows = [(part, f"{spent:.3g} s") for part, spent in {**seconds, "whole step": metrics["step_time"]}.items()]
-    if (peak := metrics.get("memory/peak_mib")) is not None:
-        rows.append(("peak memory", f"{peak / 1024:.3g} GiB"))
-    console().print(table(["part", "measured"], rows, title=f"A step on this machine's {device}", numbers=["measured"]))

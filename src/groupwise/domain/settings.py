@@ -5,8 +5,9 @@ from __future__ import annotations
 import shlex
 import shutil
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self, final
 
 from pydantic import Field
 
@@ -18,6 +19,32 @@ from groupwise.schedule import Schedule
 if TYPE_CHECKING:
     from groupwise.domain.base import Domain
     from groupwise.streams import Streams
+
+
+@final
+@dataclass(frozen=True)
+class CausalLm:
+    """A causal language model, as far as the memory of a step depends on it.
+
+    Args:
+        config: the configuration of transformers.
+        max_new_tokens: longest completion, tokens.
+        weight_bytes: bytes of a weight.
+        lora: the adapter that is trained, a `groupwise.causal_lm.config.LoraConfig`; unset trains all weights.
+        has_weights: whether there are weights, and not a configuration alone.
+        served: whether servers sample.
+        server_share: share of a device's memory that a server takes which the run starts on it; 0 where none is.
+        server_sleeps: whether that server gives its memory back while nothing is sampled.
+    """
+
+    config: Any
+    max_new_tokens: int
+    weight_bytes: int = 4
+    lora: Any = None
+    has_weights: bool = True
+    served: bool = False
+    server_share: float = 0.0
+    server_sleeps: bool = False
 
 
 class DomainConfig(Config):
@@ -118,6 +145,14 @@ class DomainConfig(Config):
     def asked_raw(self) -> Self:
         """Returns the settings under which a typed text is asked as it is."""
         return self
+
+    def costs(self, *, streams: Streams) -> CausalLm | None:
+        """Describes the model to `groupwise estimate`; None of a domain whose policy is not a causal language model.
+
+        Args:
+            streams: the random streams of the run; a model that is built for its data draws its weights from it.
+        """
+        return None
 
     @classmethod
     def export(cls, request: Export) -> Card:

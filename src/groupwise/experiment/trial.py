@@ -1,4 +1,4 @@
-"""One real group and one real step of an experiment, for `groupwise check`."""
+"""One real group and one real step of an experiment, for `groupwise check` and `groupwise estimate`."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def one_group(experiment: Experiment, domain: Domain, index: int = 0) -> OneGrou
 
 
 def measured_step(span: Experiment) -> Mapping[str, float]:
-    """Runs two steps of a stage, and returns the metrics of the second: the first also pays for what is
+    """Runs two steps of a stage that samples, and returns the metrics of the second: the first also pays for what is
     made once. Nothing is evaluated, and nothing is kept.
 
     Args:

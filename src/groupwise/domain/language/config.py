@@ -20,6 +20,7 @@ from groupwise.causal_lm.config import (
     LoraConfig,
     SamplingConfig,
     SmallModelConfig,
+    VllmEngine,
 )
 from groupwise.config import Config, ConfigError, InModule, OpenKinds, import_paths, is_object, read_json
 from groupwise.config.errors import Count, PerStep, Positive, Seed
@@ -27,7 +28,7 @@ from groupwise.domain.exported import Card, DomainObjects, EvaluationObjects, Ex
 from groupwise.domain.language.environment import EnvironmentConfig
 from groupwise.domain.language.source import Files, Source, SourceConfig
 from groupwise.domain.language.source.base import Nothing
-from groupwise.domain.settings import DomainConfig
+from groupwise.domain.settings import CausalLm, DomainConfig
 from groupwise.processes import without_collection
 from groupwise.reward import RewardConfig
 from groupwise.schedule import Schedule
@@ -515,6 +516,46 @@ class LanguageConfig(DomainConfig):
         if self.environment is None or not self.environment.needs_template:
             return self
         return self.model_copy(update={"environment": None})
+
+    def costs(self, *, streams: Streams) -> CausalLm:
+        """Describes the model to `groupwise estimate`: of a folder or a hub id config.json alone is read. A small model
+        with fresh weights is built, because its data decide its vocabulary.
+        """
+        model: Any = self.model
+        if not isinstance(model, Pretrained | Scratch | ModelObjects):
+            raise ConfigError(
+                f"model.kind = {model.kind!r}: the step is computed at {model.address}, whose machine is not known"
+                " here; estimate a local model, `--model FOLDER`"
+            )
+        has_weights, dtype = True, getattr(model, "dtype", "auto")
+        if isinstance(model, Pretrained):
+            from groupwise.causal_lm.gguf import plain_folder
+            from groupwise.causal_lm.loading import read_config
+
+            path = plain_folder(model.path)
+            config: Any = read_config(model.model_copy(update={"path": path}))
+            if config is None:
+                raise ConfigError(
+                    f"model.path = {model.path!r}: no config.json can be read from it; give a model folder, its"
+                    " config.json, or a hub id"
+                )
+            has_weights = not Path(path).exists() or any(Path(path).glob("*.safetensors"))
+        else:
+            domain: Any = self.open(streams=streams)
+            config = domain.module.config
+            domain.close()
+        dtype = str(config.dtype).removeprefix("torch.") if dtype == "auto" else dtype
+        engine = self.engine if isinstance(self.engine, VllmEngine) else None
+        return CausalLm(
+            config=config,
+            max_new_tokens=self.sampling.max_new_tokens,
+            weight_bytes={"bfloat16": 2, "float16": 2, "float64": 8}.get(dtype, 4),
+            lora=getattr(model, "lora", None),
+            has_weights=has_weights,
+            served=engine is not None and engine.sync != "none",
+            server_share=0.0 if engine is None else engine.memory_share,
+            server_sleeps=engine is not None and engine.sleep,
+        )
 
     @classmethod
     def export(cls, request: Export) -> Card:
