@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from pathlib import Path
 from typing import Any
@@ -25,7 +26,11 @@ def build(folder: Path, *, num_labels: int = 1, pad: bool = True) -> str:
         single="<bos> $A", special_tokens=[("<bos>", WORDS.index("<bos>"))]
     )
     tokenizer = PreTrainedTokenizerFast(
-        tokenizer_object=words, unk_token="<unk>", eos_token="<eos>", **({"pad_token": "<pad>"} if pad else {})
+        tokenizer_object=words,
+        unk_token="<unk>",
+        bos_token="<bos>",
+        eos_token="<eos>",
+        **({"pad_token": "<pad>"} if pad else {}),
     )
     tokenizer.chat_template = TEMPLATE
     torch.manual_seed(0)
@@ -73,6 +78,23 @@ def test_batches_of_unequal_texts_score_as_each_alone(folder: str) -> None:
 def test_chats_are_written_with_the_template(folder: str, completion: object) -> None:
     values = score({"rm": RewardModel(path=folder)}, [[{"role": "user", "content": "a"}]], [completion]).values["rm"]  # type: ignore[list-item]
     assert values == pytest.approx([plain(folder, "<bos> user a <eos> assistant b c <eos>")[0].item()], abs=1e-5)
+
+
+def test_a_text_that_begins_with_its_token_gets_no_second_and_chats_stand_beside_texts(folder: str) -> None:
+    """A prompt that is a text and one that is a chat may share a batch."""
+    prompts = ["<bos> a ", [{"role": "user", "content": "a"}]]
+    values = score({"rm": RewardModel(path=folder)}, prompts, ["b c", "b c"]).values["rm"]
+    expected = [plain(folder, text)[0].item() for text in ("<bos> a b c", "<bos> user a <eos> assistant b c <eos>")]
+    assert values == pytest.approx(expected, abs=1e-5)
+
+
+def test_quantised_weights_without_their_library_are_refused_in_one_line(tmp_path: Path) -> None:
+    folder = Path(build(tmp_path / "model"))
+    config = json.loads((folder / "config.json").read_text())
+    config["quantization_config"] = {"quant_method": "gptq", "bits": 4}
+    (folder / "config.json").write_text(json.dumps(config))
+    with pytest.raises(RewardError, match="reward_model cannot be loaded from path = "):
+        RewardModel(path=str(folder)).open()
 
 
 def test_too_long_a_text_loses_its_beginning_and_is_counted(folder: str) -> None:

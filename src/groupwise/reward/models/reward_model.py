@@ -51,7 +51,7 @@ class RewardModel(Reward):
             model: Any = AutoModelForSequenceClassification.from_pretrained(
                 self.path, dtype=self.dtype, use_safetensors=True, trust_remote_code=False
             )
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, ImportError) as error:
             advice = "write a folder with config.json, model.safetensors and a tokenizer"
             raise RewardError(f"reward_model cannot be loaded from path = {self.path!r}: {error}; {advice}") from error
         if self.label >= model.config.num_labels:
@@ -85,9 +85,7 @@ class LoadedRewardModel:
     tokenizer: Any
 
     def __call__(self, prompts: Sequence[Text], completions: Sequence[Text], **columns: Sequence[Any]) -> list[Value]:
-        texts = [self._text(prompt, completion) for prompt, completion in zip(prompts, completions, strict=True)]
-        template = self._chat(prompts[0] if prompts else "")
-        ids = self.tokenizer(texts, add_special_tokens=not template)["input_ids"] if texts else []
+        ids = [self._ids(prompt, completion) for prompt, completion in zip(prompts, completions, strict=True)]
         limit = self._limit()
         scores: list[Value] = [None] * len(ids)
         # Texts of like length share a forward pass, so that little is padded.
@@ -122,6 +120,13 @@ class LoadedRewardModel:
             self.tokenizer.model_max_length,
         ]
         return min(int(limit) for limit in limits if limit)
+
+    def _ids(self, prompt: Text, completion: Text) -> list[int]:
+        text = self._text(prompt, completion)
+        ids = list(self.tokenizer(text, add_special_tokens=not self._chat(prompt))["input_ids"])
+        # The tokenizer puts the token of the beginning before a text that already begins with it.
+        is_doubled = self.tokenizer.bos_token_id is not None and ids[:2] == [self.tokenizer.bos_token_id] * 2
+        return ids[1:] if is_doubled else ids
 
     def _chat(self, prompt: Text) -> bool:
         return not isinstance(prompt, str) and bool(self.tokenizer.chat_template)
