@@ -24,6 +24,28 @@ def test_one_group_is_shown(groupwise, tiny_file: Path, tmp_path: Path):
     assert not (tmp_path / "runs").exists()
 
 
+@pytest.mark.parametrize(
+    ("body", "told"),
+    [
+        (
+            "[float(len(text)) for text in completions]",
+            "Each reward gives the same values again, and in reverse order.",
+        ),
+        (
+            "[float(len(text)) for text in completions[1:] + completions[:1]]",
+            "when it scored the group in reverse order",
+        ),
+        ("[random.random() for text in completions]", "when it scored the group again; a value belongs to the member"),
+    ],
+)
+def test_laws_of_a_reward_are_tried_on_the_group(groupwise, tiny_file: Path, tmp_path: Path, body: str, told: str):
+    name = f"lawful_{len(body)}"
+    (tmp_path / f"{name}.py").write_text(f"import random\ndef f(completions, **columns):\n    return {body}\n")
+    ended = groupwise("check", tiny_file, "--reward", f"{name}:f")
+    assert ended.status == 0, ended
+    assert told in " ".join(ended.out.split())
+
+
 @pytest.mark.slow
 def test_a_model_before_its_warm_up_is_called_so_and_one_after_it_too(groupwise, tiny_file: Path, tmp_path: Path):
     assert "the model answers as it is before warm_up, which check does not run" in groupwise("check", tiny_file).out

@@ -146,8 +146,10 @@ def _show(group: OneGroup, *, untrained: bool) -> None:
     out.print(
         table(["#", "member", "decisions", *heads, "advantage"], rows, numbers=["#", "decisions", *heads, "advantage"])
     )
-    for event in group.events:
-        print_text(event)
+    for sentence in [*group.events, *group.broken_laws]:
+        print_text(sentence)
+    if group.rewards and not group.broken_laws:
+        print_text("Each reward gives the same values again, and in reverse order.")
     if group.flat:
         advice = (
             ", as is to be expected of a model that is not trained yet"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import tempfile
 from collections.abc import Mapping, Sequence
 from contextlib import closing
@@ -13,10 +14,12 @@ import torch
 
 from groupwise.config import ConfigError
 from groupwise.domain.base import Domain
+from groupwise.domain.protocol import Samples
 from groupwise.domain.returned import checked_prompts, checked_records, checked_rewards, checked_samples
 from groupwise.experiment.runner import job_of, open_domain
 from groupwise.experiment.schema import Experiment
 from groupwise.reference import ReferencePolicy
+from groupwise.reward import RewardTable
 from groupwise.runs import RunFolder
 from groupwise.streams import Streams, seed_everything
 from groupwise.track import MetricsFile, Trackers, read_metrics
@@ -44,6 +47,7 @@ class OneGroup:
         num_decisions: one count a member.
         truncated: one flag a member: whether a limit cut the member off.
         events: the events of the scoring, in words.
+        broken_laws: a sentence for each reward that gives the members other values when it scores them again.
     """
 
     prompt: Mapping[str, Any]
@@ -54,6 +58,7 @@ class OneGroup:
     num_decisions: Sequence[int]
     truncated: Sequence[bool]
     events: Sequence[str]
+    broken_laws: Sequence[str]
 
     @property
     def flat(self) -> bool:
@@ -105,7 +110,30 @@ def one_group(experiment: Experiment, domain: Domain, index: int = 0) -> OneGrou
         num_decisions=lengths.tolist(),
         truncated=[False] * len(samples) if samples.truncated is None else samples.truncated.tolist(),
         events=[f"{event.reward}: {event.name} x {event.count} {event.detail}".strip() for event in table.events],
+        broken_laws=_broken_laws(domain, samples, table),
     )
+
+
+def _broken_laws(domain: Domain, samples: Samples, table: RewardTable) -> list[str]:
+    """Scores the group again, and in reverse order: a value belongs to the member, not to its place or the moment."""
+    again = domain.reward(samples).values
+    turned = domain.reward(samples.select(torch.arange(len(samples)).flip(0))).values
+    broken = []
+    for name, values in table.values.items():
+        for how, others in (("again", again[name]), ("in reverse order", turned[name][::-1])):
+            pairs = enumerate(zip(values, others, strict=True))
+            if (different := next((row for row in pairs if not _is_same(*row[1])), None)) is not None:
+                place, (before, after) = different
+                broken.append(
+                    f"reward {name!r} gave member {place} {before}, and {after} when it scored the group {how}; a value"
+                    " belongs to the member alone (groupwise.testing.check_reward tries every law)"
+                )
+                break
+    return broken
+
+
+def _is_same(left: float | None, right: float | None) -> bool:
+    return left is right if left is None or right is None else math.isclose(left, right, rel_tol=1e-4, abs_tol=1e-9)
 
 
 def measured_step(span: Experiment) -> Mapping[str, float]:
