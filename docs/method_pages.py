@@ -13,13 +13,16 @@ DOCS = Path(__file__).resolve().parent
 
 
 def method_index() -> str:
-    """All methods in one table."""
-    from groupwise.objective.preset import method_names, overlay_names, read_method, read_overlay
+    """All methods, by what they are for."""
+    from groupwise.objective.preset import methods_by_need, overlay_names, read_overlay
 
-    rows = []
-    for name in method_names():
-        method = read_method(name)
-        rows.append((f"[`{name}`]({name}.md)", method.summary, arxiv_link(method.paper.arxiv)))
+    blocks: list[str] = []
+    for need, methods in methods_by_need().items():
+        rows = [
+            (f"[`{name}`]({name}.md)", method.summary, arxiv_link(method.paper.arxiv))
+            for name, method in methods.items()
+        ]
+        blocks += [f"## {need}", table(("method", "in one line", "arXiv"), rows)]
     overlays = [(name, read_overlay(name)) for name in overlay_names()]
     return "\n\n".join(
         [
@@ -29,7 +32,7 @@ def method_index() -> str:
                 " where it has one. Choose one with `method=NAME`, change a part of it with `slot.key=value`, lay an"
                 " overlay on it with `method=NAME+OVERLAY`. `groupwise methods NAME` prints the same as its page."
             ),
-            table(("method", "in one line", "arXiv"), rows),
+            *blocks,
             "## Overlays\n\nThey correct for a sampler that is not the policy.",
             table(
                 ("overlay", "in one line", "arXiv"),

@@ -42,19 +42,20 @@ def test_listing_and_help_start_without_torch():
     assert ended.stdout.splitlines()[-1] == "[]"
 
 
-# `methods`: the list by slot, one in full, and JSON.
+# `methods`: the list by need, one in full, and JSON.
 
 
-def test_the_list_names_every_method_and_its_slots(groupwise):
+def test_the_list_names_every_method_under_its_need(groupwise):
     ended = groupwise("methods")
     assert ended.status == 0, ended
-    rows = {line.split()[0]: line for line in ended.out.splitlines() if line.split()}
-    assert set(method_names()) <= set(rows)
-    assert "clip 0.2/0.28" in rows["dapo"]
-    assert "2503.14476" in rows["dapo"]
-    assert "asymmetric_clip 0.3/0.1" in rows["asymmetric_clip"]
-    assert "constant 0 " in rows["topr"]
-    assert "dppo 0.15/20 " in rows["dppo_tv"]
+    lines = ended.out.splitlines()
+    places = {line.split()[0]: place for place, line in reversed(list(enumerate(lines))) if line.split()}
+    assert set(method_names()) <= set(places)
+    assert "2503.14476" in lines[places["dapo"]]
+    # A first run comes first, and of the methods those last that no paper has published.
+    unpublished = lines.index("Of the five sources, and of no paper")
+    assert places["grpo"] < places["gspo"] < unpublished < places["aggressive"]
+    assert lines.index("Several rewards of different size") + 1 == places["gdpo"]
 
 
 def test_json_holds_every_slot_citation_and_difference(groupwise):

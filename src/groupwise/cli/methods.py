@@ -1,4 +1,4 @@
-"""`groupwise methods`: the published methods by slot, and one method with its equation and its paper."""
+"""`groupwise methods`: the methods by need, and one method with its equation and its paper."""
 
 from __future__ import annotations
 
@@ -15,17 +15,8 @@ from groupwise.config import difference
 from groupwise.objective import preset
 from groupwise.objective.method import Method, MethodFile, is_own, read_own
 
-_COLUMNS = ("advantage", "ratio", "trust", "aggregation")
-_OTHERS = ("matching", "admission", "smoothing", "credit", "correction", "divergence", "entropy", "compat")
 _CONSTANT = {"kind", "value"}
 """The keys of a schedule that is one number; an advantage of that kind has more."""
-_NUMBERS = (
-    *("low", "high", "positive", "negative", "sigma", "eps_pos", "eps_neg", "tau_pos", "tau_neg"),
-    *("threshold", "share", "maximum", "value", "beta"),
-)
-"""Keys whose values the list shows after the kind of a slot."""
-_PLAIN = {"all", "identity", "uniform", "none", "0", "-"}
-"""The kinds of slots that have no effect; the list leaves them out."""
 _WIDTH = 120
 """The width of a text, in columns."""
 _AUTHORS = 6
@@ -39,7 +30,7 @@ def methods(
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print JSON for programs.")] = False,
 ) -> None:
-    """List the methods by slot, or show one: equation, paper, slots, citation, difference from grpo."""
+    """List the methods by need, or show one: equation, paper, slots, citation, difference from grpo."""
     if json:
         overlays = [f"+{overlay}" for overlay in preset.overlay_names()]
         records = _record(name) if name else list(map(_record, [*preset.method_names(), *overlays]))
@@ -98,24 +89,19 @@ def people(authors: str, most: int | None = None) -> str:
 
 
 def _list() -> None:
-
-    rows = []
-    for name in preset.method_names():
-        slots = preset.resolved_slots(name)
-        others = {slot: text for slot in _OTHERS if (text := _brief(slots[slot])) not in _PLAIN}
-        texts = [f"{slot} {text}" if slot == "entropy" else text for slot, text in others.items()]
-        arxiv = preset.read_method(name).paper.arxiv or "-"
-        rows.append((name, *(_brief(slots[column]) for column in _COLUMNS), ", ".join(texts), arxiv))
-    overlays = [(f"+{name}", preset.read_overlay(name)) for name in preset.overlay_names()]
-    briefs = [(name, _full(overlay.objective["correction"]), overlay.summary) for name, overlay in overlays]
-    out = console()
-    out.print(table(["method", *_COLUMNS, "and", "arXiv"], rows))
-    out.print(table(["overlay", "correction", "in one line"], briefs))
-    for line in (
-        "Overlays correct for a sampler that is not the policy, and are written behind a method: dapo+tis.",
-        "One in full: groupwise methods NAME. Use one: groupwise train EXPERIMENT method=NAME",
-    ):
-        out.print(line, markup=False)
+    overlays = {f"+{name}": preset.read_overlay(name) for name in preset.overlay_names()}
+    blocks = {
+        **preset.methods_by_need(),
+        "A sampler that is not the policy; written behind a method: dapo+tis": overlays,
+    }
+    out, width = console(), max(map(len, preset.method_names()))
+    for need, members in blocks.items():
+        rows = Table.grid(padding=(0, 2))
+        rows.add_column(min_width=width)
+        for name, file in members.items():
+            rows.add_row(Text(name), Text(file.summary), Text(file.paper.arxiv or ""))
+        out.print(Text(need, style="bold"), rows)
+    out.print("One in full: groupwise methods NAME. Use one: groupwise train EXPERIMENT method=NAME", markup=False)
 
 
 def _show(name: str) -> None:
@@ -176,16 +162,6 @@ def _print_texts(rows: list[tuple[str, str]]) -> None:
             grid.add_row(label, Text(text))
     console().print(grid, width=min(console().width, _WIDTH))
     console().print()
-
-
-def _brief(slot: Any) -> str:
-    """Writes a slot in a few characters: its kind, and its numbers where it has some."""
-    if not isinstance(slot, dict) or set(slot) == _CONSTANT:
-        return _full(slot)
-    if "kind" not in slot:
-        return " ".join(key for key, value in slot.items() if value is not None) or "uniform"
-    numbers = [_brief(value) for key, value in slot.items() if key in _NUMBERS and value is not None]
-    return " ".join([slot["kind"], "/".join(numbers)]).strip()
 
 
 def _full(slot: Any) -> str:

@@ -44,6 +44,8 @@ class Method(Config):
 
     title: str
     summary: str
+    question: str = ""
+    """The need under which lists show it; empty for methods that no paper published."""
     equation: str
     """LaTeX of the function that is maximised."""
     when: str

@@ -31,6 +31,26 @@ _BOTH = (
 
 
 @cache
+def methods_by_need() -> dict[str, dict[str, Method]]:
+    """Returns the methods by the need that they serve, those of no paper last.
+
+    Example:
+        >>> (
+        ...     next(iter(methods_by_need())),
+        ...     "gspo" in methods_by_need()["Several updates for each batch, mixtures of experts"],
+        ... )
+        ('A first run, a baseline', True)
+    """  # noqa: E501
+    files = {name: read_method(name) for name in method_names()}
+    needs = [*sorted({file.question for file in files.values()} - {""}), ""]
+    return {
+        need or "Of the five sources, and of no paper": {
+            name: file for name, file in files.items() if file.question == need
+        }
+        for need in needs
+    }
+
+
 def method_names() -> tuple[str, ...]:
     """Returns the names of all presets.
 
