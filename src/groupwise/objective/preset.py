@@ -40,7 +40,7 @@ def methods_by_need() -> dict[str, dict[str, Method]]:
         ...     "gspo" in methods_by_need()["Several updates for each batch, mixtures of experts"],
         ... )
         ('A first run, a baseline', True)
-    """  # noqa: E501
+    """
     files = {name: read_method(name) for name in method_names()}
     needs = [*sorted({file.question for file in files.values()} - {""}), ""]
     return {
