@@ -16,7 +16,7 @@ def test_every_public_name_is_what_it_says():
 
 
 def test_train_is_a_function_whatever_is_imported_before():
-    from groupwise.training import TrainConfig
+    from groupwise.training.config import TrainConfig
 
     assert isinstance(groupwise.train, FunctionType)
     assert groupwise.training.TrainConfig is TrainConfig

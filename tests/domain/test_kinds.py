@@ -63,7 +63,7 @@ def test_no_room_above_names_a_domain() -> None:
         "from groupwise_images import diffusion",
         "import groupwise_selection.export",
         "def f(kind):\n    return kind == 'restoration'",
-        "path = 'groupwise.domain.language.source.cups:worked'",
+        "path = 'groupwise.domain.language.source.toys:worked'",
     ],
 )
 def test_a_name_is_seen_however_it_is_written(text: str) -> None:

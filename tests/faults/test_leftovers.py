@@ -17,7 +17,8 @@ from tests.training.toy import ToyDomain, job, recipe
 from groupwise.checkpoint import CheckpointConfig
 from groupwise.config import ConfigError
 from groupwise.track import Trackers
-from groupwise.training import Job, resume, train
+from groupwise.training.job import Job
+from groupwise.training.run.launch import resume, train
 
 
 def with_models_and_a_control() -> Job:

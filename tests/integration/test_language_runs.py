@@ -211,14 +211,14 @@ def test_autocast_sees_every_update(qwen: Path, tmp_path: Path) -> None:
     def scored() -> torch.Tensor:
         return domain.score(samples, torch.arange(4), LOG_PROB).log_prob.detach()
 
-    with autocast_of(recipe, torch.device("cpu"))():
+    with autocast_of(recipe, torch.device("cpu")):
         before = scored()
         with torch.no_grad():
             for parameter in domain.module.parameters():
                 parameter.mul_(1.05)
         within = scored()
         domain.sample(domain.prompts([0]), 2, streams=Streams(0), step=0, settings={}, requires=LOG_PROB)
-    with autocast_of(recipe, torch.device("cpu"))():
+    with autocast_of(recipe, torch.device("cpu")):
         afresh = scored()
     assert torch.equal(within, afresh)
     assert not torch.equal(within, before)

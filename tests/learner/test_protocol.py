@@ -22,7 +22,7 @@ from groupwise.reference import EmaReference, FrozenReference
 from groupwise.streams import Streams
 from groupwise.testing import BrokenLaws, check_domain
 from groupwise.track import read_metrics
-from groupwise.training import Recipe
+from groupwise.training.job import Recipe
 from groupwise.training.run.launch import Result, resume, train
 
 ROOT = Path(__file__).parents[2]

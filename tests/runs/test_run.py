@@ -17,7 +17,7 @@ from groupwise.config import ConfigError
 from groupwise.runs import Run, each_line, find_runs, folder, read_lines, read_run
 from groupwise.runs.folder import RunFolder, natural, parse, require_known_version, written_by
 from groupwise.runs.run import is_number
-from groupwise.training import train
+from groupwise.training.run.launch import train
 
 
 @pytest.fixture(scope="module")

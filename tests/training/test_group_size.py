@@ -10,7 +10,8 @@ from tests.training.toy import ToyDomain, job, recipe
 
 from groupwise.checkpoint import CheckpointConfig
 from groupwise.track import read_metrics
-from groupwise.training import TrainConfig, resume, train
+from groupwise.training.config import TrainConfig
+from groupwise.training.run.launch import resume, train
 from groupwise.training.sampling import DynamicGroupSize
 
 

@@ -15,7 +15,7 @@ from groupwise.config import ConfigError
 from groupwise.learner.local import LocalLearner
 from groupwise.reference import EmaReference, FrozenReference, PeriodicReference, QualityGateReference, ReferencePolicy
 from groupwise.track import read_metrics
-from groupwise.training import train
+from groupwise.training.run.launch import train
 
 KL: dict[str, Any] = {"divergence.kind": "k3", "divergence.beta": 0.1}
 

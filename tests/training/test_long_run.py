@@ -17,7 +17,7 @@ from tests.training.toy import job, recipe
 from groupwise import load_experiment
 from groupwise.experiment.runner import run as run_experiment
 from groupwise.track import TrackConfig
-from groupwise.training import train
+from groupwise.training.run.launch import train
 
 FIRST, LAST = 300, 500
 """Steps: by the first, the windows that are kept are full; by the last, what grows shows."""

@@ -20,7 +20,7 @@ from torch.distributed.distributed_c10d import Store
 
 from groupwise.processes import ProcessLeftError
 from groupwise.training import distributed, rendezvous
-from groupwise.training.distributed import World, _sum_of
+from groupwise.training.distributed import World
 from groupwise.training.rendezvous import Rendezvous, fresh_store
 
 
@@ -125,11 +125,6 @@ def test_processes_that_came_to_different_exchanges_are_told() -> None:
     for waited in come(HashStore(), ["values", "a sum of 2 float64", "values"], 3):
         with pytest.raises(ProcessLeftError, match=r"process 0 waits for values, and process 1 for a sum of 2 float64"):
             waited.result()
-
-
-def test_a_sum_is_named_alike_however_a_process_holds_its_summand() -> None:
-    """A gradient that lies otherwise is summed in a flat copy, and the run of both is sound."""
-    assert _sum_of(torch.ones(2, 3)) == _sum_of(torch.ones(6)) == "a sum of 6 float32"
 
 
 def test_who_has_left_is_waited_for_by_nobody() -> None:

@@ -11,8 +11,8 @@ from safetensors.torch import load_file
 from tests.training.toy import ToyDomain, job, recipe
 
 from groupwise.checkpoint import CheckpointConfig
-from groupwise.training import resume, train
 from groupwise.training.config import WeightAverage
+from groupwise.training.run.launch import resume, train
 
 
 class Watching(ToyDomain):

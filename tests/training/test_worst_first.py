@@ -10,8 +10,8 @@ from tests.training.toy import ToyDomain, job, recipe
 
 from groupwise.config import ConfigError, validate
 from groupwise.streams import Streams
-from groupwise.training import train
 from groupwise.training.config import TrainConfig
+from groupwise.training.run.launch import train
 from groupwise.training.sampling import WorstFirst
 
 

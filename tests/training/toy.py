@@ -22,7 +22,9 @@ from groupwise.records import Scored
 from groupwise.reward import RewardTable
 from groupwise.streams import Streams
 from groupwise.track import TrackConfig
-from groupwise.training import Job, OptimiserConfig, Recipe, TrainConfig
+from groupwise.training.config import TrainConfig
+from groupwise.training.job import Job, Recipe
+from groupwise.training.optimiser_config import OptimiserConfig
 
 NUM_ACTIONS = 4
 QUIET = TrackConfig(console="none", rollouts_every=2, num_rollouts=8)

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Protocol, final, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import torch
@@ -23,7 +23,6 @@ CONSISTENCY = "consistency"
 """The auxiliary term that compares the policy's output with the reference's."""
 
 
-@final
 @dataclass(frozen=True)
 class Prompt:
     """The prompt that a group shares: a stable key and JSON-able columns."""
@@ -32,7 +31,6 @@ class Prompt:
     columns: Mapping[str, Any]
 
 
-@final
 @dataclass(frozen=True)
 class Samples(DecisionFields):
     """One batch of sampled members, whole groups. A sampler gives those `DecisionFields` that it knows; training adds
@@ -143,6 +141,7 @@ class Samples(DecisionFields):
         """Joins several batches; shorter ones are padded with masked decisions, groups are renumbered."""
         if len(parts) == 1:
             return parts[0]
+        assert all(part.settings == parts[0].settings for part in parts), "the rounds of a step are sampled alike"
         prompts = [prompt for part in parts for prompt in part.prompts]
         offsets = torch.tensor([0, *(len(part.prompts) for part in parts[:-1])]).cumsum(0).tolist()
 
@@ -214,7 +213,6 @@ def _pad(value: Tensor, width: int, fill: float) -> Tensor:
     return torch.cat([value, value.new_full((value.shape[0], missing, *value.shape[2:]), fill)], dim=1)
 
 
-@final
 @dataclass(frozen=True)
 class Interval:
     """A number with the ends of its interval."""
@@ -227,7 +225,6 @@ class Interval:
 Cell = str | float | Interval | None
 
 
-@final
 @dataclass(frozen=True)
 class Table:
     """A table for people, made once when a run has ended.
@@ -247,7 +244,6 @@ class Table:
     notes: Sequence[str] = ()
 
 
-@final
 @dataclass(frozen=True)
 class Evaluation:
     """Results of an evaluation, on prompts that are held out where the domain has such.

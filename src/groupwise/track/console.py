@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from typing import Any
 
 from rich.console import Console, RenderableType
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.text import Text
 
 from groupwise.runs import EvaluatedOn
+from groupwise.track.tracker import Tracker
 
 SCORE_PREFIX = "eval/"
 _NARROW = 60
 _FIRST_ROWS = 10
 
 
-class ConsoleTracker:
+class ConsoleTracker(Tracker):
     """Shows the step, the time left, the reward, the score of the evaluations and the cause of what live diagnosis
     finds.
 
@@ -92,9 +92,6 @@ class ConsoleTracker:
             self.console.print(
                 f"step {step}/{self.total_steps}  {'  '.join([*labelled_numbers, *took, *alarm])}", soft_wrap=True
             )
-
-    def members(self, step: int, place: str, records: Sequence[Mapping[str, Any]], pictures: Mapping[str, Any]) -> None:
-        """Shows nothing: the members are in `rollouts/`."""
 
     def alarm(self, rule: str) -> None:
         """Shows the cause of what is wrong now, below the bar or at the end of a line."""

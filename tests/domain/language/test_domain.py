@@ -52,13 +52,6 @@ def test_rescoring_gives_what_the_sampler_recorded(build):
     assert some.entropy is None
 
 
-def test_batches_of_two_temperatures_are_rescored_each_at_its_own(build):
-    domain = build()
-    both = Samples.concatenate([sample(domain, temperature=0.5), sample(domain, temperature=2.0, step=1)])
-    scored = domain.score(both, everything(both), frozenset({"log_prob"}))
-    torch.testing.assert_close(scored.log_prob.masked_fill(~both.mask, 0.0), both.old_log_prob, atol=1e-10, rtol=0)
-
-
 def test_a_members_text_depends_on_its_own_seed_alone(build):
     domain = build()
     whole = sample(domain, prompts=4, group=3)
@@ -222,16 +215,6 @@ def test_rewards_read_the_turn_that_a_limit_cut_off(build):
         decisions = samples.payload["tokens"][row][samples.mask[row]]
         assert domain.tokenizer.decode(decisions, skip_special_tokens=True).split() == " ".join(own).split()
         assert messages.parsed == messages
-
-
-class EarnsNothing:
-    """An environment that answers and never rewards."""
-
-    def reset(self, columns):
-        return ""
-
-    def step(self, action):
-        return "", None, True
 
 
 def test_an_environment_that_earns_nothing_leaves_the_other_rewards_as_they_are(build):

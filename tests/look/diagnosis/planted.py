@@ -28,7 +28,7 @@ from groupwise.objective.slot import AdmissionSlot, AdvantageSlot
 from groupwise.records import Scored
 from groupwise.reward import RewardTable
 from groupwise.track import TrackConfig
-from groupwise.training import Recipe
+from groupwise.training.job import Recipe
 from groupwise.training.run import loop
 from groupwise.training.step import state, step
 

@@ -25,8 +25,8 @@ from groupwise.reference import QualityGateReference
 from groupwise.reward.scoring.table import RewardEvent
 from groupwise.runs import RunFolder
 from groupwise.track import MetricsFile, TrackConfig, read_metrics
-from groupwise.training import EarlyStopping, resume, train
-from groupwise.training.run.launch import _resume
+from groupwise.training.config import EarlyStopping
+from groupwise.training.run.launch import _resume, resume, train
 from groupwise.training.run.run_folder import locked
 
 

@@ -14,7 +14,7 @@ from groupwise.config import ConfigError, validate
 from groupwise.config.import_path import ImportPath
 from groupwise.objective import Objective
 from groupwise.reference import CallableReference
-from groupwise.training import Recipe
+from groupwise.training.job import Recipe
 from groupwise.training.optimiser_config import OptimiserConfig
 from groupwise.training.run.launch import train
 from groupwise.training.run.preflight import try_pieces

@@ -13,9 +13,9 @@ from tests.training.toy import ToyDomain, job, recipe, supervised
 from groupwise.config import ConfigError
 from groupwise.reference import EmaReference
 from groupwise.streams import Streams
-from groupwise.training import Job, Recipe, TrainConfig
+from groupwise.training.config import TrainConfig
 from groupwise.training.distributed import World
-from groupwise.training.job import Domains
+from groupwise.training.job import Domains, Job, Recipe
 from groupwise.training.optimiser_config import OptimiserFromPath
 from groupwise.training.run.preflight import check_configuration, check_domain, precision_remarks
 
@@ -146,7 +146,7 @@ def test_settings_of_training_that_contradict(settings: dict[str, Any], match: s
 
 
 def test_cuda_where_there_is_none(tmp_path: Path) -> None:
-    from groupwise.training import train
+    from groupwise.training.run.launch import train
 
     with pytest.raises(ConfigError, match="PyTorch sees no CUDA device"):
         train(job(recipe(device="cuda")), tmp_path / "run")

@@ -14,7 +14,7 @@ from tests.training.toy import job, recipe, supervised
 
 from groupwise.runs import read_run
 from groupwise.track import TrackConfig
-from groupwise.training import train
+from groupwise.training.run.launch import train
 from groupwise.training.run.run_folder import remove_old_records, retained_steps
 from groupwise_look.report.groups import scan
 

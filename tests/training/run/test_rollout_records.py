@@ -13,7 +13,8 @@ from torch import Tensor
 from groupwise.domain.protocol import Samples
 from groupwise.objective.decisions import Decisions
 from groupwise.objective.slot import CreditSlot
-from groupwise.training import OptimiserConfig, Recipe
+from groupwise.training.job import Recipe
+from groupwise.training.optimiser_config import OptimiserConfig
 from groupwise.training.run.rollout_records import rollout_records
 from groupwise.training.step.step import update_policy
 

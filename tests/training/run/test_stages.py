@@ -12,7 +12,8 @@ from tests.training.toy import ToyDomain, job, recipe, supervised
 from groupwise.checkpoint import CheckpointConfig, load_tree
 from groupwise.domain.protocol import Evaluation
 from groupwise.track import read_metrics
-from groupwise.training import Recipe, train
+from groupwise.training.job import Recipe
+from groupwise.training.run.launch import train
 
 
 @pytest.mark.parametrize(("moments", "counted"), [("kept", 5.0), ("fresh", 2.0)])

@@ -14,8 +14,8 @@ from tests.training.toy import ToyDomain, job, recipe, supervised
 from groupwise.checkpoint import CheckpointConfig, CheckpointStore, StorageError
 from groupwise.config import ConfigError
 from groupwise.track import TrackConfig, depends_on_machine, read_metrics
-from groupwise.training import Job, train
-from groupwise.training.run.launch import resume
+from groupwise.training.job import Job
+from groupwise.training.run.launch import resume, train
 from groupwise.training.run.stages import read_warm_up
 
 LINES = TrackConfig(console="lines")

@@ -20,7 +20,7 @@ from groupwise.reward import Rewards, RewardTable, UnitTests
 from groupwise.reward.wall import machine_wall
 from groupwise.reward.wall.machine_wall import Wall
 from groupwise.track import read_metrics
-from groupwise.training import resume, train
+from groupwise.training.run.launch import resume, train
 from groupwise.training.sampling import AdaptiveSampling
 from groupwise.training.step.state import RewardMemory, group_comparisons
 from groupwise_selection.reward import Vqa

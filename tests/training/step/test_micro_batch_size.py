@@ -14,7 +14,8 @@ from groupwise.config import ConfigError
 from groupwise.memory import peak_bytes
 from groupwise.streams import seed_everything
 from groupwise.track import TrackConfig, read_metrics
-from groupwise.training import TrainConfig, train
+from groupwise.training.config import TrainConfig
+from groupwise.training.run.launch import train
 from groupwise.training.step import passes
 from groupwise.training.step.state import Step
 

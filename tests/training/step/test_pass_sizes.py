@@ -15,7 +15,7 @@ from tests.training.toy import job, recipe, weights
 from groupwise.checkpoint import CheckpointConfig
 from groupwise.config import ConfigError
 from groupwise.domain.pass_sizes import SAMPLING, UPDATE
-from groupwise.training import resume, train
+from groupwise.training.run.launch import resume, train
 
 EVERY: dict[str, Any] = {"checkpoint": CheckpointConfig(every=1)}
 

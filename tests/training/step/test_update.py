@@ -15,8 +15,8 @@ from groupwise.config import ConfigError
 from groupwise.records import Scored
 from groupwise.reference import FrozenReference, ReferencePolicy
 from groupwise.streams import Streams, seed_everything
-from groupwise.training import Recipe
 from groupwise.training.distributed import World
+from groupwise.training.job import Recipe
 from groupwise.training.step.passes import step_demonstrations, supervised_gradient
 from groupwise.training.step.rollouts import Collected
 from groupwise.training.step.state import Progress, Step, TrainState

@@ -18,8 +18,7 @@ from groupwise.domain.language.environment import (
     Tools,
     calculate,
 )
-from groupwise.domain.language.source.cups import worked
-from groupwise.domain.language.source.hidden_number import patient
+from groupwise.domain.language.source.toys import patient, worked
 from groupwise.domain.language.writer.countdown import keeps_the_rules
 from groupwise.testing.reward import TEXTS
 

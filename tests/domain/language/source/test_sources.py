@@ -17,10 +17,7 @@ from groupwise.domain.language.data import split
 from groupwise.domain.language.environment import GuessTheNumber
 from groupwise.domain.language.source import base as module
 from groupwise.domain.language.source.base import Files, Hub, ReasoningGym, Row, Texts, distinct, kept_rows
-from groupwise.domain.language.source.cups import Cups, follow, worked
-from groupwise.domain.language.source.hidden_number import HiddenNumber, patient
-from groupwise.domain.language.source.sorting import Sorting
-from groupwise.domain.language.source.tales import Tales
+from groupwise.domain.language.source.toys import Cups, HiddenNumber, Sorting, Tales, follow, patient, worked
 from groupwise.reward.texts.reasoning_gym import ReasoningGym as Score
 
 
