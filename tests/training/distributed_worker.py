@@ -181,7 +181,7 @@ def joined(folder: Path) -> None:
 
 def locked(folder: Path) -> None:
     """Another process trains in the folder. The program of process 0 catches that, and lives on for a while."""
-    launch.locked = partial(run_folder.locked, patience_seconds=0.1)
+    run_folder.locked = partial(run_folder.locked, patience_seconds=0.1)
     try:
         launch.resume(job(recipe(num_steps=2), domain=lambda device: ToyDomain()), folder / "run")
     except ConfigError:

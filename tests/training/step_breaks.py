@@ -16,7 +16,7 @@ from groupwise.causal_lm import loading
 from groupwise.domain.language import domain as language
 from groupwise.domain.protocol import Samples
 from groupwise.learner import local
-from groupwise.learner.local import gradient_norm, trained_parameters
+from groupwise.learner.local import trained_parameters
 from groupwise.objective import Objective, Plan
 from groupwise.objective.advantage import ZScore
 from groupwise.objective.aggregate import MemberMean
@@ -74,7 +74,7 @@ def order_of_clipping(patch: Patch) -> None:
 
     def late(step: Step, samples: Any) -> Any:
         parameters = trained_parameters(step.domain.module)
-        torch.nn.utils.clip_grads_with_norm_(parameters, step.recipe.train.max_grad_norm, gradient_norm(parameters))
+        torch.nn.utils.clip_grad_norm_(parameters, step.recipe.train.max_grad_norm)
         return plain(step, samples)
 
     patch.setattr(passes, "supervised_gradient", late)
@@ -199,7 +199,7 @@ class Break:
 
 
 ONE, SEVERAL = Case("grpo"), Case("grpo", minibatches=2)
-QUICK = ("mask", "denominator", "accumulation", "old_log_prob", "reference", "moments")
+QUICK = ("mask", "denominator", "accumulation", "moments")
 BREAKS = [
     Break(mask, ONE),
     Break(temperature, ONE),

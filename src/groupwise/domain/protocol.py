@@ -81,7 +81,9 @@ class Samples(DecisionFields):
             requires: the fields of `Rollouts` that the objective reads.
             density: true for log-probs of densities, false for those of probabilities.
         """
-        rewards = self.rewards
+        rewards, order = self.rewards, self.place.argsort(stable=True)
+        ordered = self.place[order]
+        within = torch.arange(len(order), device=order.device) - torch.searchsorted(ordered, ordered)
         behaviour = {"behaviour_log_prob": self.old_log_prob} if "behaviour_log_prob" in requires else {}
         return Rollouts(
             group=self.place,
@@ -93,7 +95,9 @@ class Samples(DecisionFields):
             },
             reward_weights=rewards.weights,
             truncated=self.truncated,
-            member=member_ids(self.place),
+            # The group's place in the step, then the member's place in its group: no id depends on how groups are dealt
+            # to processes.
+            member=self.place * _MOST_MEMBERS + torch.empty_like(within).index_copy_(0, order, within),
             density=density,
             auxiliary_count=self.auxiliary_count,
             reward_history=self.reward_history,
@@ -182,16 +186,6 @@ class Samples(DecisionFields):
 
 
 _MOST_MEMBERS = 1 << 32
-
-
-def member_ids(place: Tensor) -> Tensor:
-    """Returns `[B]` ids that do not depend on the distribution of groups over processes: the group's place in the step,
-    then the member's place inside its group.
-    """
-    order = place.argsort(stable=True)
-    ordered = place[order]
-    within = torch.arange(len(place), device=place.device) - torch.searchsorted(ordered, ordered)
-    return place * _MOST_MEMBERS + torch.empty_like(place).index_copy_(0, order, within)
 
 
 def _decision_rewards(name: str, values: Sequence[Any], mask: Tensor) -> Tensor:

@@ -113,14 +113,6 @@ def configure_optimiser(optimiser: torch.optim.Optimizer, numbers: StepNumbers, 
         }
 
 
-def gradient_norm(parameters: Sequence[nn.Parameter]) -> torch.Tensor:
-    """Returns the Euclidean norm over all gradients, on the parameters' device; 0 where there is none."""
-    gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
-    if not gradients:
-        return torch.zeros(())
-    return shards.whole_tensor(torch.nn.utils.get_total_norm(gradients))
-
-
 _PER_MATRIX = 256
 
 
@@ -325,7 +317,8 @@ class LocalLearner:
         """Steps the optimiser where the gradient's norm is finite and above 0; returns the norm."""
         configure_optimiser(self.optimiser, numbers, rate_only=self._source is not None)
         parameters = self._trained
-        norm = gradient_norm(parameters)
+        gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
+        norm = shards.whole_tensor(torch.nn.utils.get_total_norm(gradients))
         size = float(norm)
         if math.isfinite(size) and size != 0.0:
             if numbers.max_grad_norm is not None:

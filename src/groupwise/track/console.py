@@ -110,25 +110,19 @@ class ConsoleTracker(Tracker):
             self._view = None
 
     def _parts(self, values: Mapping[str, float], evaluated: Mapping[str, float]) -> list[str]:
-        labelled_numbers = [
-            f"{label} {_short(values[name])}"
+        numbers = [
+            (label, values[name])
             for name, label in (("reward", "reward"), ("loss_sup", "supervised loss"))
             if name in values
         ]
         name = SCORE_PREFIX + self.score if self.score else ""
         if self.score and name in evaluated:
-            labelled_numbers.append(f"{self._evaluated_on.of(self.score)} {_short(evaluated[name])}")
-        return labelled_numbers
-
-
-def _short(value: float) -> str:
-    """Formats a number with three decimals, or a small one, such as a squared error, with three digits.
-
-    Example:
-        >>> _short(27.84731), _short(0.5), _short(-0.0014166)
-        ('27.847', '0.500', '-0.00142')
-    """
-    return f"{value:.3f}" if value == 0 or abs(value) >= 0.1 else f"{value:.3g}"
+            numbers.append((self._evaluated_on.of(self.score), evaluated[name]))
+        # A small number, such as a squared error, has three digits in place of three decimals.
+        return [
+            f"{label} {value:.3f}" if value == 0 or abs(value) >= 0.1 else f"{label} {value:.3g}"
+            for label, value in numbers
+        ]
 
 
 class _Screen(Console):

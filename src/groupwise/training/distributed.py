@@ -166,19 +166,7 @@ class World:
         """
         if self.size == 1:
             return dict(values)
-        shapes: dict[str, tuple[str, int]] = {}
-        for process_shapes in self.gather(
-            {name: (type(value).__name__, value.sums.numel()) for name, value in values.items()}
-        ):
-            shapes |= process_shapes
-        if not shapes:
-            return {}
-        summands = {}
-        for name in sorted(shapes):
-            kind, num_sums = shapes[name]
-            sums = values[name].sums.cpu() if name in values else torch.zeros(num_sums, dtype=torch.float64)
-            summands[name] = getattr(statistics, kind)(sums)
-        return statistics.reduce_statistics(summands, self.sum)
+        return statistics.add(self.gather({name: type(value)(value.sums.cpu()) for name, value in values.items()}))
 
 
 def check_group() -> None:

@@ -515,20 +515,16 @@ class LanguageDomain(Domain):
             truncated,
         )
 
-    def _check_set(self, name: str, prompt: Prompt) -> None:
-        """Refuses an evaluation set whose rows lack a column that a reward reads."""
-        try:
-            self.rewards.check_columns([*(set(prompt.columns) - {"prompt"}), *_OWN_COLUMNS])
-        except RewardError as error:
-            place = f"data.evaluation.{name}" if name else "the prompts that are evaluated"
-            raise ConfigError(f"{place}: {error}") from None
-
     def _check_columns(self, splits: data.Splits) -> None:
         present = [*((set(splits.train[0].columns) - {"prompt"}) if splits.train else ()), *_OWN_COLUMNS]
         self.rewards.check_columns(present)
         for name, prompts in splits.evaluation.items():
-            if prompts:
-                self._check_set(name, prompts[0])
+            try:
+                if prompts:
+                    self.rewards.check_columns([*(set(prompts[0].columns) - {"prompt"}), *_OWN_COLUMNS])
+            except RewardError as error:
+                place = f"data.evaluation.{name}" if name else "the prompts that are evaluated"
+                raise ConfigError(f"{place}: {error}") from None
         if self.config.environment is not None:
             check_columns("environment", self.config.environment.needs, present)
 

@@ -10,6 +10,7 @@ import math
 import os
 import signal
 import threading
+from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -312,13 +313,14 @@ def run_stage(session: Session, recipe: Recipe, state: TrainState) -> bool:
     """
     progress = state.progress
     callbacks = load_callbacks(recipe.train.callbacks)
+    autocast = autocast_of(recipe, session.device)
     step = Step(session.domain, recipe, state, session.streams, session.world)
     while progress.stage_step < recipe.train.num_steps and not progress.stage_ended:
         # A signal may reach the processes in different steps, so that a request to one of them counts for all.
         if any(session.world.gather(session.interrupt.signal)):
             return False
         start, undelayed_start, seconds_before = perf_counter(), undelayed_seconds(), dict(progress.seconds)
-        with autocast_of(recipe, session.device):
+        with autocast:
             values, collected, updates = train_step(step)
             _report_step(session, step, collected, updates)
         for name, total in progress.seconds.items():
@@ -386,10 +388,8 @@ def evaluate_now(session: Session, recipe: Recipe, state: TrainState) -> tuple[d
     if is_best:
         keep_best_model(session, state)
     session.evaluation_seconds = perf_counter() - start
-    return {
-        PREFIX + key: value
-        for key, value in {**metrics, **_evaluation_events(session, progress.step, evaluation)}.items()
-    }, is_best
+    events = _note_events(session, evaluation.events, f"step {progress.step}, evaluation", "samples")
+    return {PREFIX + key: value for key, value in {**metrics, **events}.items()}, is_best
 
 
 def keep_best_model(session: Session, state: TrainState) -> None:
@@ -446,38 +446,26 @@ def _report_step(session: Session, step: Step, collected: Collected | None, upda
     # The table has only the members that are trained on, so the events are collected from the samples of all rounds.
     events = [event for share in session.world.gather(collected.samples.rewards.events) for event in share]
     num_members = round(collected.numbers["num_prompts_drawn"] * collected.numbers["group_size"])
-    if events:
-        for (reward, name), (count, detail, _) in _count_events(events).items():
-            text = f"reward {reward!r}: {name} for {count} of {num_members} members" + (f", {detail}" if detail else "")
-            session.note_once((reward, name), f"step {number}: {text}; later ones are only counted")
+    _note_events(session, events, f"step {number}", f"of {num_members} members")
     if every and (number % every == 0 or progress.stage_step == 0):
         _write_rollouts(session, step, collected, updates)
 
 
-def _evaluation_events(session: Session, step: int, evaluation: Evaluation) -> dict[str, float]:
-    """Reports the first failure of each kind in the scoring of an evaluation, and returns the counts as
-    `rewards/NAME/num_EVENT`.
+def _note_events(session: Session, events: Sequence[RewardEvent], place: str, whom: str) -> dict[str, float]:
+    """Reports the first event of each kind in the computation of rewards, and returns how many members each kind
+    befell, as `rewards/NAME/num_EVENT`.
     """
-    counts: dict[str, float] = {}
-    for (reward, name), (count, detail, scored) in _count_events(evaluation.events).items():
-        counts[f"rewards/{reward}/num_{name}"] = float(count)
-        text = f"step {step}, evaluation: reward {reward!r}: {name} for {count} samples" + (
-            f", {detail}" if detail else ""
-        )
-        left_out = "" if scored else "; they are left out of its mean"
-        session.note_once(("evaluation", reward, name), f"{text}{left_out}; later ones are only counted")
-    return counts
-
-
-def _count_events(events: Sequence[RewardEvent]) -> dict[tuple[str, str], tuple[int, str, bool]]:
-    """Counts events: (reward, event) -> number of members, the detail of the first event, and whether the members still
-    have a value.
-    """
-    counts: dict[tuple[str, str], tuple[int, str, bool]] = {}
+    counts: dict[tuple[str, str], int] = Counter()
+    first: dict[tuple[str, str], RewardEvent] = {}
     for event in events:
-        count, detail, scored = counts.get((event.reward, event.name), (0, event.detail, event.scored))
-        counts[event.reward, event.name] = (count + event.count, detail, scored)
-    return counts
+        counts[event.reward, event.name] += event.count
+        first.setdefault((event.reward, event.name), event)
+    for (reward, name), event in first.items():
+        detail = f", {event.detail}" if event.detail else ""
+        left_out = "; they are left out of its mean" if whom == "samples" and not event.scored else ""
+        text = f"{place}: reward {reward!r}: {name} for {counts[reward, name]} {whom}{detail}{left_out}"
+        session.note_once((whom == "samples", reward, name), f"{text}; later ones are only counted")
+    return {f"rewards/{reward}/num_{name}": float(count) for (reward, name), count in counts.items()}
 
 
 def _write_evaluation(folder: RunFolder, step: int, evaluation: Evaluation) -> None:

@@ -55,14 +55,6 @@ class Updates:
     not_finite: int = 0
     remarks: list[str] = field(default_factory=list)
 
-    def mean(self) -> dict[str, float]:
-        """Returns the mean of every metric over the optimiser steps that have it."""
-        values: dict[str, list[float]] = {}
-        for metrics in self.metrics:
-            for name, value in metrics.items():
-                values.setdefault(name, []).append(value)
-        return {name: sum(numbers) / len(numbers) for name, numbers in values.items()}
-
 
 def train_step(step: Step) -> tuple[dict[str, float], rollouts.Collected | None, Updates]:
     """Makes one step of training.
@@ -90,12 +82,14 @@ def train_step(step: Step) -> tuple[dict[str, float], rollouts.Collected | None,
         updates = update_policy(step, collected)
     if isinstance(step.domain, CutsPasses):
         passes.agree_on_passes(step.domain, progress, step.world)
-    _count_updates(step, updates)
     reference_outcome = _move_reference(step, updates) if updates.taken else ""
     # Log.
     if step.measures_pass_size:
         values["micro_batch_members"] = progress.micro_batch_members
-    values |= updates.mean()
+    for name in dict.fromkeys(name for metrics in updates.metrics for name in metrics):
+        # The mean over the optimiser steps that have the metric.
+        numbers = [metrics[name] for metrics in updates.metrics if name in metrics]
+        values[name] = sum(numbers) / len(numbers)
     values |= {f"updates/{name}": getattr(updates, name) for name in ("taken", "skipped", "not_finite")}
     if state.reference.present:
         values |= {f"reference/{name}": float(reference_outcome == name) for name in ("mixed", "refused")}
@@ -254,16 +248,34 @@ def draw_prompts(streams: Streams, num_prompts: int, drawn: int, count: int) -> 
 
 def update_policy(step: Step, collected: rollouts.Collected | None) -> Updates:
     """Makes all optimiser steps of one step of the loop: `updates_per_batch` passes over the rollouts, each in
-    `minibatches` parts of whole groups; without rollouts one optimiser step of the auxiliary terms alone.
+    `minibatches` parts of whole groups; without rollouts one optimiser step of the auxiliary terms alone. Counts them
+    by their outcome, with a remark on those that were left out.
     """
     updates = Updates(torch.zeros(0) if collected is None else torch.zeros_like(collected.samples.old_log_prob))
+    progress, train = step.state.progress, step.recipe.train
     if collected is None or collected.batch is None:
         _optimise(step, None, None, updates)
-        return updates
-    step.state.objective = collected.batch.state
-    for number in range(step.recipe.train.updates_per_batch):
-        for rows in [None] if step.recipe.train.minibatches == 1 else _minibatches(step, collected, number):
-            _optimise(step, collected, rows, updates)
+    else:
+        step.state.objective = collected.batch.state
+        for number in range(train.updates_per_batch):
+            for rows in [None] if train.minibatches == 1 else _minibatches(step, collected, number):
+                _optimise(step, collected, rows, updates)
+    progress.num_updates += updates.taken
+    progress.num_skipped += updates.skipped
+    progress.num_not_finite += updates.not_finite
+    if updates.not_finite:
+        updates.remarks.append(
+            f"{updates.not_finite} of {len(updates.metrics)} updates had a gradient that was not finite and were left"
+            " out"
+        )
+    skipped_before = progress.skipped_in_a_row
+    progress.skipped_in_a_row = 0 if updates.taken else skipped_before + updates.skipped
+    if progress.skipped_in_a_row >= train.patience > progress.skipped_in_a_row - updates.skipped:
+        updates.remarks.append(
+            f"{progress.skipped_in_a_row} updates in a row had nothing to learn from (every group's rewards were equal"
+            " and no other term is active); try easier or harder prompts, a reward with more levels, or a higher"
+            " temperature"
+        )
     return updates
 
 
@@ -392,27 +404,6 @@ def policy_gradient(
 
 def _note_log_ratio(log_ratio: Tensor, rows: Tensor, log_prob: Tensor, acted: Acted) -> None:
     log_ratio[rows] = torch.where(acted.mask, log_prob - acted.old_log_prob, 0.0).to(log_ratio.dtype)
-
-
-def _count_updates(step: Step, updates: Updates) -> None:
-    """Counts the updates of a step by their outcome, and adds a remark on those that were left out."""
-    progress, patience = step.state.progress, step.recipe.train.patience
-    progress.num_updates += updates.taken
-    progress.num_skipped += updates.skipped
-    progress.num_not_finite += updates.not_finite
-    if updates.not_finite:
-        updates.remarks.append(
-            f"{updates.not_finite} of {len(updates.metrics)} updates had a gradient that was not finite and were left"
-            " out"
-        )
-    skipped_before = progress.skipped_in_a_row
-    progress.skipped_in_a_row = 0 if updates.taken else skipped_before + updates.skipped
-    if progress.skipped_in_a_row >= patience > progress.skipped_in_a_row - updates.skipped:
-        updates.remarks.append(
-            f"{progress.skipped_in_a_row} updates in a row had nothing to learn from (every group's rewards were equal"
-            " and no other term is active); try easier or harder prompts, a reward with more levels, or a higher"
-            " temperature"
-        )
 
 
 def _move_reference(step: Step, updates: Updates) -> str:
