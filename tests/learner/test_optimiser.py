@@ -36,3 +36,14 @@ def test_frozen_and_tied_parameters_are_left_out_and_counted_once() -> None:
     module[1].weight = module[0].weight
     module[2].requires_grad_(False)
     assert trained_parameters(module) == [module[0].weight]
+
+
+def test_changing_the_numbers_keeps_the_moments() -> None:
+    module = nn.Linear(1, 1)
+    optimiser = build_optimiser(module)
+    module(torch.ones(1, 1)).sum().backward()
+    optimiser.step()
+    before = optimiser.state[module.weight]["exp_avg"].clone()
+    configure_optimiser(optimiser, StepNumbers(learning_rate=1.0, beta1=0.5, beta2=0.6))
+    assert optimiser.param_groups[0]["betas"] == (0.5, 0.6)
+    assert torch.equal(optimiser.state[module.weight]["exp_avg"], before)

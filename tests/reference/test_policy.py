@@ -134,3 +134,12 @@ def test_with_lora_the_reference_is_a_copy_of_the_adapter_where_it_began() -> No
             nn.init.constant_(parameter, 0.0)
     with reference.active():
         assert torch.equal(module(x), before)
+
+
+def test_ema_follows_every_step() -> None:
+    module = linear(0.0)
+    reference = ReferencePolicy(EmaReference(decay=0.9), LocalLearner(module))
+    nn.init.constant_(module.weight, 1.0)
+    for step in (1, 2, 3):
+        reference.observe(step, None)
+    assert reference_weight(reference, module) == pytest.approx(1 - 0.9**3, abs=1e-15)
