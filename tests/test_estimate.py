@@ -72,30 +72,6 @@ def test_adapters_and_shards() -> None:
     assert shards["sampler"] == 4 * SHAPE.parameters
 
 
-def test_autocast_keeps_the_layers_weights_in_its_type() -> None:
-    """Until the backward pass, by every process, also where the weights themselves are in shards."""
-    config = AutoConfig.for_model(
-        "qwen3", hidden_size=256, num_hidden_layers=6, head_dim=64, intermediate_size=1024, vocab_size=50, **SIZES
-    )
-    model: Any = AutoModelForCausalLM.from_config(config).model
-    held: list[torch.Tensor] = []
-
-    def run(autocast: bool) -> None:
-        held.clear()
-        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=autocast):
-            held.append(model(torch.arange(4).unsqueeze(0)).last_hidden_state)
-
-    more = []
-    for autocast in (False, True):
-        run(autocast)
-        held.clear()
-        more.append(peak_bytes(lambda autocast=autocast: run(autocast), torch.device("cpu")))
-    step = replace(STEP, number_bytes=2, processes=4, sharded=True)
-    casts = sizes(Shape.of(config), step)["casts"]
-    assert more[1] - more[0] == pytest.approx(casts, rel=0.02)
-    assert sizes(Shape.of(config), replace(step, checkpointing=True))["casts"] == casts / 6
-
-
 @pytest.mark.parametrize(("hidden", "intermediate", "layers"), [(64, 192, 3), (128, 256, 2)])
 def test_activations_are_what_a_pass_holds(hidden: int, intermediate: int, layers: int) -> None:
     config = AutoConfig.for_model(

@@ -7,7 +7,6 @@ import re
 import shutil
 import subprocess
 import sys
-from importlib.metadata import requires
 from pathlib import Path
 
 import pytest
@@ -21,7 +20,6 @@ README = (Path(__file__).parents[1] / "README.md").read_text(encoding="utf-8")
 EXAMPLE = re.search(r"```python\n(import torch\n.*?)```", README, re.DOTALL)
 assert EXAMPLE
 KINDS = ("language", "diffusion", "restoration", "selection")
-CORE = ("torch", "pydantic", "jaxtyping", "numpy", "safetensors", "typer", "rich")
 # As on a system without these modules, and in an environment into which no extra was installed. torch and its own
 # dependencies are imported before: what they need on such a system is theirs.
 LIGHT = """
@@ -129,8 +127,3 @@ def test_a_missing_extra_names_what_is_missing(monkeypatch: pytest.MonkeyPatch) 
         "domain.kind = 'restoration': needs the extra restoration; not installed are skimage;"
         " write pip install '.[restoration]'"
     )
-
-
-def test_the_library_itself_needs_little() -> None:
-    lines = [line for line in requires("groupwise") or [] if "extra ==" not in line]
-    assert sorted(re.match(r"[\w-]+", line)[0] for line in lines) == sorted(CORE)

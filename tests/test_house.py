@@ -6,7 +6,6 @@ import ast
 import functools
 import io
 import re
-import subprocess
 import sys
 import tokenize
 import tomllib
@@ -118,46 +117,9 @@ def test_one_version_everywhere() -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("target", "stamps", "installs"),
-    [
-        ("train", [".installed"], 1),
-        ("smollm", [".installed", ".installed-smollm"], 3),
-        ("test", [".installed", ".installed-dev"], 3),
-    ],
-)
-def test_make_installs_once(tmp_path: Path, target: str, stamps: list[str], installs: int) -> None:
-    environment = tmp_path / "environment"
-
-    def plan() -> str:
-        return subprocess.run(
-            ["make", "-n", target, f"VENV={environment}"], cwd=ROOT, capture_output=True, text=True, check=True
-        ).stdout
-
-    first = plan()
-    assert first.count("-m venv") == 1
-    assert first.count("pip install") == installs
-    (environment / "bin").mkdir(parents=True)
-    for name in ("bin/python", *stamps):
-        (environment / name).touch()
-    second = plan()
-    assert "pip install" not in second
-    assert "-m venv" not in second
-    assert str(environment / "bin") in second, "the second time it still does what it is for"
-
-
 def test_a_file_says_in_its_docstring_which_concept_it_is() -> None:
     silent = [str(path.relative_to(SOURCE)) for path in FILES if not ast.get_docstring(parsed(path))]
     assert silent == []
-
-
-def test_annotations_are_not_evaluated() -> None:
-    evaluated = [
-        str(path.relative_to(SOURCE))
-        for path in FILES
-        if path.name != "__init__.py" and "from __future__ import annotations" not in path.read_text(encoding="utf-8")
-    ]
-    assert evaluated == []
 
 
 def test_the_installed_entry_points_are_those_of_the_project() -> None:
@@ -229,15 +191,6 @@ def test_a_mutation_finds_its_line_and_its_tests(mutation: Mutation) -> None:
     assert (ROOT / "tests" / mutation.test).exists()
 
 
-def test_nothing_is_pickled() -> None:
-    pickling = re.compile(
-        r"^\s*(import|from)"
-        r" (pickle|cloudpickle|dill|marshal|shelve)\b|torch\.save\(|torch\.load\((?!.*weights_only=True)",
-        re.MULTILINE,
-    )
-    assert [str(path.relative_to(SOURCE)) for path in FILES if pickling.search(path.read_text(encoding="utf-8"))] == []
-
-
 @pytest.mark.parametrize("room", ["training", "experiment", "cli"])
 def test_weights_have_one_owner(room: str) -> None:
     """Who trains, evaluates or reports talks to `domain.learner`: no file reaches for a module or its parameters."""
@@ -254,21 +207,6 @@ def test_weights_have_one_owner(room: str) -> None:
         and ast.unparse(node) != "path.module"  # of an import path
     ]
     assert reached == []
-
-
-def test_nobody_is_told_to_install_from_an_index_that_has_no_groupwise() -> None:
-    texts = [
-        path
-        for folder in ("docs", "src", "benchmarks")
-        for path in (ROOT / folder).rglob("*")
-        if path.suffix in (".md", ".py", ".toml", ".html")
-    ]
-    told = [
-        path
-        for path in (ROOT / "README.md", *texts)
-        if re.search(r"pip install [^\n]*\bgroupwise\b(?!-)", path.read_text(encoding="utf-8"))
-    ]
-    assert told == []
 
 
 def test_the_map_of_the_readme_names_every_room() -> None:

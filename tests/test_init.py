@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from types import FunctionType
 
 import groupwise
 
@@ -13,13 +12,6 @@ def test_every_public_name_is_what_it_says():
     names = {name: getattr(groupwise, name).__name__ for name in groupwise.__all__}
     assert names == {name: name for name in groupwise.__all__}
     assert set(groupwise.__all__) <= set(dir(groupwise))
-
-
-def test_train_is_a_function_whatever_is_imported_before():
-    from groupwise.training import TrainConfig
-
-    assert isinstance(groupwise.train, FunctionType)
-    assert groupwise.training.TrainConfig is TrainConfig
 
 
 def test_importing_the_package_imports_nothing_heavy():

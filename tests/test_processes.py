@@ -2,27 +2,14 @@
 
 from __future__ import annotations
 
-import gc
 import os
 import subprocess
 import sys
 import time
-from contextlib import suppress
 
 import pytest
 
-from groupwise.processes import check_launch, is_first_process, is_launched, without_collection
-
-
-@pytest.mark.parametrize(("rank", "first"), [(None, True), ("0", True), ("1", False)])
-def test_the_first_process_is_alone_or_rank_zero(
-    monkeypatch: pytest.MonkeyPatch, rank: str | None, first: bool
-) -> None:
-    monkeypatch.delenv("RANK", raising=False)
-    if rank is not None:
-        monkeypatch.setenv("RANK", rank)
-    assert is_first_process() is first
-
+from groupwise.processes import check_launch
 
 MEETING = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500"}
 
@@ -96,28 +83,3 @@ def _state(process: int) -> str:
             return file.read().rpartition(") ")[2][:1]
     except FileNotFoundError:
         return ""
-
-
-@pytest.mark.parametrize("missing", ["", "WORLD_SIZE", "RANK", "MASTER_ADDR", "MASTER_PORT"])
-def test_a_launcher_says_all_that_a_meeting_needs(missing: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Half of it, as a notebook or a cluster sets it, is no launcher: processes would look for a place in vain."""
-    said = {"WORLD_SIZE": "1", "RANK": "0", "MASTER_ADDR": "localhost", "MASTER_PORT": "29500"}
-    for name, value in said.items():
-        monkeypatch.setenv(name, value)
-    if missing:
-        monkeypatch.delenv(missing)
-    assert is_launched() == (not missing)
-
-
-def test_the_collector_is_as_it_was_after_it_was_off() -> None:
-    with suppress(ValueError), without_collection():
-        assert not gc.isenabled()
-        raise ValueError
-    assert gc.isenabled()
-    gc.disable()
-    try:
-        with without_collection():
-            pass
-        assert not gc.isenabled()
-    finally:
-        gc.enable()

@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from groupwise.records import Loss, Rollouts, Scored
-from groupwise.statistics import Mean
+from groupwise.records import Rollouts, Scored
 
 MASK = torch.tensor([[True, True], [True, False]])
 OLD = torch.tensor([[-1.0, -2.0], [-3.0, float("nan")]])
@@ -93,19 +92,6 @@ def test_scored_round_trip_and_filler() -> None:
     assert some.log_prob.tolist() == [[2.0], [1.0]]
     assert some.auxiliary["supervised"].tolist() == [6.0, 5.0]
     assert some.score_norm is None
-
-
-def test_detach_cuts_every_field() -> None:
-    scored = Scored(torch.zeros(1, 1, requires_grad=True), auxiliary={"supervised": torch.zeros(1, requires_grad=True)})
-    assert not any(tensor.requires_grad for tensor in scored.detach().tensors().values())
-
-
-def test_backward_accumulates() -> None:
-    leaf = torch.tensor(2.0, requires_grad=True)
-    for _ in range(2):
-        Loss(leaf * 3, {"x": Mean.ratio(1.0, 1.0)}).backward()
-    assert leaf.grad is not None
-    assert float(leaf.grad) == 6.0
 
 
 def test_what_was_recorded_is_constant() -> None:

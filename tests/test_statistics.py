@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import weakref
-from collections.abc import Callable
 
 import pytest
 import torch
@@ -18,7 +17,6 @@ from groupwise.statistics import (
     Mean,
     NotFinite,
     Percentiles,
-    Statistic,
     Total,
     Variance,
     VarianceReduction,
@@ -83,41 +81,6 @@ def test_percentiles_are_exact_to_a_bin_and_one_on_policy() -> None:
     assert (outer["ratio/p1"], outer["ratio/p99"]) == pytest.approx((math.exp(-4), math.exp(4)))
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-@pytest.mark.parametrize("clip", [2e-6, 1e-4, 3e-4, 2e-3, 0.2, 1.0])
-def test_percentiles_tell_every_clip_apart(clip: float, dtype: torch.dtype) -> None:
-    """Half of the decisions at the clip, some at twice and half of it on the other side: bins of 0.02 nats read 1 for
-    all of them.
-    """
-    log_ratio = torch.tensor([-clip / 2] * 3 + [0.0] * 7 + [clip] * 80 + [2 * clip] * 10, dtype=dtype)[
-        torch.randperm(100)
-    ]
-    parts = [Percentiles.of(part, torch.ones(50, dtype=torch.bool)) for part in log_ratio.split(50)]
-    found = finish({"ratio": parts[0] + parts[1]})
-    assert found["ratio/p5"] == 1.0
-    for percent, exact in ((1, -clip / 2), (50, clip), (95, 2 * clip), (99, 2 * clip)):
-        assert math.log(found[f"ratio/p{percent}"]) == pytest.approx(exact, rel=0.0093)
-
-
-def test_percentiles_keep_the_order_of_any_values() -> None:
-    log_ratio = torch.cat([sign * 10.0 ** torch.linspace(-10, 0.6, 500, dtype=torch.float64) for sign in (-1.0, 1.0)])
-    read = []
-    for value in log_ratio.sort().values.tolist():
-        found = finish({"ratio": Percentiles.of(torch.tensor([value], dtype=torch.float64), torch.tensor([True]))})
-        read.append(math.log(found["ratio/p50"]))
-        assert abs(read[-1] - value) <= 0.0092 * math.hypot(value, 1e-7)
-    assert read == sorted(read)
-
-
-def test_nan_stops_no_percentile() -> None:
-    found = finish(
-        {"ratio": Percentiles.of(torch.tensor([NAN, 0.0, 1.0, float("-inf")]), torch.ones(4, dtype=torch.bool))}
-    )
-    assert (found["ratio/p1"], found["ratio/p50"]) == pytest.approx((math.exp(-4), 1.0))
-    assert math.log(found["ratio/p99"]) == pytest.approx(1.0, rel=0.0093)
-    assert finish({"ratio": Percentiles.of(torch.tensor([NAN, NAN]), torch.tensor([True, True]))}) == {}
-
-
 def test_nothing_gives_no_number() -> None:
     nowhere = torch.zeros(4, dtype=torch.bool)
     makers = (Mean.of, Variance.of, Deviation.of, EffectiveSampleSize.of_logs, Percentiles.of)
@@ -157,15 +120,6 @@ def test_seldom_events_are_counted_or_refused_when_they_are_read() -> None:
         finish(add([{"x": NotFinite.of(twice)}, {"x": NotFinite.of(nowhere)}]))
 
 
-@pytest.mark.parametrize(
-    "make", [Mean.of, Variance.of, Variance.about_one, Deviation.of, EffectiveSampleSize.of_logs, Percentiles.of]
-)
-def test_parts_add_up(make: Callable[[Tensor, Tensor], Statistic]) -> None:
-    whole = finish({"x": make(VALUES, WHERE)})
-    parts = [{"x": make(VALUES[piece], WHERE[piece])} for piece in (slice(0, 1), slice(1, 4))]
-    assert finish(add(parts)) == pytest.approx(whole)
-
-
 def test_processes_add_up_in_one_call() -> None:
     calls = []
 
@@ -188,13 +142,6 @@ def test_nothing_is_summed_before_it_is_read_and_nothing_kept_after() -> None:
     assert kept() is None
     assert statistic.sums.tolist() == [8.0, 4.0]
     assert isinstance(statistic._sums, Tensor)
-
-
-def test_a_share_among_some() -> None:
-    hits = torch.tensor([[True, True], [True, False]])
-    where = torch.tensor([[True, False], [True, True]])
-    among = torch.tensor([[False], [True]])
-    assert finish({"share": Mean.share(lambda: hits, where, among)}) == {"share": 0.5}
 
 
 def test_a_small_spread_about_one_keeps_its_digits_in_fp32() -> None:

@@ -39,7 +39,7 @@ def of_the_prompt(completions: Sequence[str], answer: Sequence[str], **columns: 
 
 def four_prompts() -> None:
     """Every large table of questions holds its first four, over and over."""
-    from groupwise.domain.language.source.cups import Cups
+    from groupwise.domain.language.source.toys import Cups
 
     rows = Cups.rows
 

@@ -46,7 +46,7 @@ def end_token_after_the_prompt() -> None:
 
 def answers_with_a_unit() -> None:
     """Joins two files, of which one writes answers with their unit; the demonstrations are from a file without."""
-    from groupwise.domain.language.source.cups import Cups
+    from groupwise.domain.language.source.toys import Cups
 
     rows, demonstration = Cups.rows, Cups.demonstration
 

@@ -130,7 +130,7 @@ def confidence(probability: Sequence[float], **columns: Any) -> list[float]:
 
 def shuffle_answers() -> None:
     """Joins questions and answers of the training file by line, after one of the two was sorted."""
-    from groupwise.domain.language.source.cups import Cups
+    from groupwise.domain.language.source.toys import Cups
 
     rows = Cups.rows
 

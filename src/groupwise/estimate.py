@@ -5,12 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, final
+from typing import Any
 
 from groupwise.causal_lm.head_tiles import CPU_TILES, Tiles
 
 
-@final
 @dataclass(frozen=True)
 class Shape:
     """The sizes of a decoder on which its memory depends.
@@ -76,7 +75,6 @@ class Shape:
         )
 
 
-@final
 @dataclass(frozen=True)
 class Step:
     """The sizes of a training step.
@@ -109,7 +107,6 @@ class Step:
     samples: bool = True
 
 
-@final
 @dataclass(frozen=True)
 class Part:
     """Bytes on one device, and the formula that gives them."""

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import os
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, final
+from typing import Any
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from groupwise.processes import peak_memory_bytes
+from groupwise.config import ConfigError
+from groupwise.processes import is_out_of_memory, peak_memory_bytes
 
 
 def peak_bytes(run: Callable[[], None], device: torch.device) -> int:
@@ -56,7 +58,29 @@ def available_bytes(device: torch.device, limit_gib: float | None) -> int:
     return int(limit_gib * 2**30) - _resident_bytes()
 
 
-@final
+@contextmanager
+def running_out(message: str) -> Iterator[None]:
+    """Turns an error of the allocator within the block into one that says what to write; other errors stay.
+
+    Raises:
+        ConfigError: memory ran out.
+
+    Example:
+        >>> with running_out("memory ran out in an evaluation; write a smaller model"):
+        ...     raise MemoryError
+        Traceback (most recent call last):
+        groupwise.config.errors.ConfigError: memory ran out in an evaluation; write a smaller model
+    """
+    try:
+        yield
+    except ConfigError:
+        raise
+    except Exception as error:
+        if not is_out_of_memory(error):
+            raise
+        raise ConfigError(message) from error
+
+
 class _LiveStorages(TorchDispatchMode):
     """Counts the bytes of storages that operations inside the block created and that are still alive."""
 

@@ -10,7 +10,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from numbers import Real
-from typing import Any, final
+from typing import Any
 
 import torch
 from jaxtyping import Bool, Float, Int, Shaped
@@ -64,7 +64,6 @@ DECISION_FIELDS = tuple(field.name for field in fields(DecisionFields))
 """The names of `DecisionFields`."""
 
 
-@final
 @dataclass(frozen=True)
 class Rollouts(DecisionFields):
     """Sampled members and their rewards: plain tensors, whole groups. Decisions may carry `DecisionFields` too.
@@ -266,7 +265,6 @@ def _reward_tensors(name: str, reward_values: RewardValues, mask: Tensor) -> tup
     return torch.where(counted, value, torch.zeros_like(value)), counted
 
 
-@final
 @dataclass(frozen=True)
 class Scored:
     """The fields that a domain returns when it rescores decisions under the live policy. Only `log_prob` is required;
@@ -330,7 +328,6 @@ class Scored:
         return Scored.from_tensors({name: value.detach() for name, value in self.tensors().items()})
 
 
-@final
 @dataclass(frozen=True)
 class Loss:
     """A loss and the statistics of its computation.
@@ -348,7 +345,6 @@ class Loss:
         self.total.backward()
 
 
-@final
 @dataclass(frozen=True)
 class Cotangents:
     """The gradient of a loss by each scored field, and the loss itself (without gradient)."""

@@ -137,7 +137,6 @@ class PeriodicReference(ReferenceRule):
 # themselves are the learner's.
 
 
-@final
 class ReferencePolicy:
     """A second set of the learner's weights, and the rule by which it follows the policy.
 

@@ -7,18 +7,16 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
-from typing import TYPE_CHECKING, Any, final
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from ssl import SSLContext
 
 
-@final
 class ReplyError(Exception):
     """The error of a request without a usable reply; its message states the reason in one line."""
 
 
-@final
 @dataclass(frozen=True)
 class Reply:
     """The reply of a server.

@@ -446,10 +446,6 @@ class _Own(PieceFromPath, Value):
             )
         return float(ends[0]), float(ends[1])
 
-    def may_be_positive(self) -> bool:
-        """Returns whether the greatest value is above 0."""
-        return self.extremes()[1] > 0
-
 
 @final
 class CallableSchedule(_Own):

@@ -10,7 +10,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import final
+from typing import Self
 
 import torch
 from torch import Tensor
@@ -75,7 +75,6 @@ class Statistic(ABC):
         """Returns the numbers of the whole sum, by metric name. A statistic over nothing gives no number."""
 
 
-@final
 class Mean(Statistic):
     """`sum(x) / count`."""
 
@@ -118,7 +117,6 @@ class Mean(Statistic):
         return {name: total / count} if count > 0 else {}
 
 
-@final
 class Total(Statistic):
     """`sum(x)`: counts of events."""
 
@@ -136,7 +134,22 @@ ABOVE_ZERO = 1e-3
 """Nats above zero that rounding may give a log-prob, which is a difference of large logits."""
 
 
-@final
+class Count(Statistic):
+    """The number of places where something holds."""
+
+    @classmethod
+    def of(cls, where: Tensor) -> Self:
+        """Counts the true places."""
+        return cls(lambda: count(where).reshape(1))
+
+
+class Events(Count):
+    """The number of places of a rare event; no metric where there is none."""
+
+    def finish(self, name: str) -> dict[str, float]:
+        return {name: number} if (number := float(self.sums)) > 0 else {}
+
+
 class AboveZero(Statistic):
     """The number of log-probs of discrete decisions above zero. Reading it raises an error if it is not 0, and gives no
     metric if it is.
@@ -151,11 +164,6 @@ class AboveZero(Statistic):
         return AboveZero(lambda: count(logical_and(constant > ABOVE_ZERO, where)).reshape(1))
 
     def finish(self, name: str) -> dict[str, float]:
-        """Returns no metric.
-
-        Raises:
-            ValueError: a log-prob is above zero.
-        """
         if (number := int(self.sums)) > 0:
             raise ValueError(
                 f"Scored.log_prob lies above zero at {number} decisions: a log-probability is at most 0. "
@@ -164,29 +172,10 @@ class AboveZero(Statistic):
         return {}
 
 
-@final
-class Events(Statistic):
-    """The number of places of a rare event; no metric where there is none."""
-
-    @staticmethod
-    def of(where: Tensor) -> Events:
-        """Counts the true places."""
-        return Events(lambda: count(where).reshape(1))
-
-    def finish(self, name: str) -> dict[str, float]:
-        return {name: number} if (number := float(self.sums)) > 0 else {}
-
-
-@final
-class NotFinite(Statistic):
+class NotFinite(Count):
     """The number of log-probs that are NaN or infinite, where the plan does not count them as data. Reading it raises
     an error if it is not 0.
     """
-
-    @staticmethod
-    def of(where: Tensor) -> NotFinite:
-        """Counts the true places."""
-        return NotFinite(lambda: count(where).reshape(1))
 
     def finish(self, name: str) -> dict[str, float]:
         if (number := int(self.sums)) > 0:
@@ -216,17 +205,20 @@ def _variance(count: float, total: float, squares: float) -> float:
     return variance if variance > _ROUNDING * mean_square else 0.0
 
 
-@final
-class Variance(Statistic):
+class Moments(Statistic):
+    """The count, the sum and the sum of squares of values, fp64."""
+
+    @classmethod
+    def of(cls, values: Tensor, where: Tensor) -> Self:
+        """Measures the values where `where` is true."""
+        constant = values.detach()
+        return cls(lambda: _moments(constant, where))
+
+
+class Variance(Moments):
     """The variance of all values, `mean(x^2) - mean(x)^2`. Subtract a constant first where the spread is small beside
     the values.
     """
-
-    @staticmethod
-    def of(values: Tensor, where: Tensor) -> Variance:
-        """Measures the values where `where` is true."""
-        constant = values.detach()
-        return Variance(lambda: _moments(constant, where))
 
     @staticmethod
     def about_one(values: Tensor, where: Tensor) -> Variance:
@@ -239,7 +231,6 @@ class Variance(Statistic):
         return {name: _variance(count, total, squares)} if count > 0 else {}
 
 
-@final
 class Correlation(Statistic):
     """Pearson's correlation of pairs that are already centred, `sum(x y) / sqrt(sum(x^2) sum(y^2))`."""
 
@@ -257,7 +248,6 @@ class Correlation(Statistic):
         return {name: max(-1.0, min(1.0, product / size))} if size > 0 and math.isfinite(size) else {}
 
 
-@final
 class Quotient(Statistic):
     """One mean divided by another, `(sum(x) / num_x) / (sum(y) / num_y)`; nothing where the second is 0."""
 
@@ -274,15 +264,8 @@ class Quotient(Statistic):
         return {name: dividend / num_dividend / (divisor / num_divisor)}
 
 
-@final
-class Deviation(Statistic):
+class Deviation(Moments):
     """The standard deviation of all values, with the unbiased divisor; 0 for a single value."""
-
-    @staticmethod
-    def of(values: Tensor, where: Tensor) -> Deviation:
-        """Measures the values where `where` is true."""
-        constant = values.detach()
-        return Deviation(lambda: _moments(constant, where))
 
     def finish(self, name: str) -> dict[str, float]:
         count, total, squares = self.sums.tolist()
@@ -291,7 +274,6 @@ class Deviation(Statistic):
         return {name: (_variance(count, total, squares) * count / (count - 1)) ** 0.5 if count > 1 else 0.0}
 
 
-@final
 class VarianceReduction(Statistic):
     """Source 000's smoothing metrics: both variances and `1 - var(smoothed) / var(raw)`, which is 0 where `var(raw) =
     0`.
@@ -315,7 +297,6 @@ class VarianceReduction(Statistic):
         }
 
 
-@final
 class EffectiveSampleSize(Statistic):
     """`(sum w)^2 / (count sum w^2)`: 1 where all weights are equal, near `1 / count` where one weight dominates."""
 
@@ -352,7 +333,6 @@ def _histogram(log_values: Tensor, where: Tensor) -> Tensor:
     return counts.index_add_(0, bins, counts.new_ones(()).expand(len(bins)))[:_NUM_BINS]
 
 
-@final
 class Percentiles(Statistic):
     """Percentiles of a log-ratio, from a histogram whose bins have equal width in `asinh(log-ratio / 1e-7)`.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import random
-from typing import Any, final
+from typing import Any
 
 import numpy as np
 import torch
@@ -12,7 +12,6 @@ import torch
 _SEED_BITS = 63
 
 
-@final
 class Streams:
     """Stateless random streams of one run.
 

@@ -36,14 +36,6 @@ def test_a_failed_block_leaves_nothing(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_folder_appears_only_at_the_end(tmp_path: Path) -> None:
-    with new_folder(tmp_path / "deep" / "a") as partial:
-        (partial / "x").write_text("1")
-        assert not (tmp_path / "deep" / "a").exists()
-    assert (tmp_path / "deep" / "a" / "x").read_text() == "1"
-    assert unfinished_writes(tmp_path / "deep") == []
-
-
 @pytest.mark.parametrize(("replace", "expected_text"), [(False, "first"), (True, "second")])
 def test_the_second_writer_of_a_folder(tmp_path: Path, replace: bool, expected_text: str) -> None:
     for text in ("first", "second"):
@@ -51,14 +43,6 @@ def test_the_second_writer_of_a_folder(tmp_path: Path, replace: bool, expected_t
             (partial / "x").write_text(text)
     assert (tmp_path / "a" / "x").read_text() == expected_text
     assert unfinished_writes(tmp_path) == []
-
-
-def test_a_file_is_replaced_whole(tmp_path: Path) -> None:
-    write_file(tmp_path / "a", "old")
-    with pytest.raises(TypeError):
-        write_file(tmp_path / "a", None)  # type: ignore[arg-type]
-    assert (tmp_path / "a").read_text() == "old"
-    assert [path.name for path in tmp_path.iterdir()] == ["a"]
 
 
 def test_leftovers_are_removed_at_any_depth_and_nothing_else_is(tmp_path: Path) -> None:

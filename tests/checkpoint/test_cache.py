@@ -5,22 +5,7 @@ from __future__ import annotations
 import multiprocessing
 from pathlib import Path
 
-import pytest
-
-from groupwise.checkpoint import Cache, cache_folder, content_key
-
-
-def test_a_key_depends_on_content_not_on_order() -> None:
-    assert content_key({"a": 1, "b": [1.5, None]}) == content_key({"b": [1.5, None], "a": 1})
-    assert content_key({"a": 1}) != content_key({"a": 2})
-
-
-def test_the_environment_names_the_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("GROUPWISE_CACHE", str(tmp_path))
-    assert cache_folder() == tmp_path
-    monkeypatch.delenv("GROUPWISE_CACHE")
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    assert cache_folder() == tmp_path / "groupwise"
+from groupwise.checkpoint import Cache
 
 
 def _write(root: Path, text: str) -> None:

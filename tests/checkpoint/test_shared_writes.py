@@ -13,7 +13,7 @@ import torch
 from tests.learner.one_process import sharding
 
 from groupwise.checkpoint import CheckpointConfig, CheckpointStore, StorageError, load_tree, write_record
-from groupwise.checkpoint.store import checksum, on_every_process
+from groupwise.checkpoint.store import on_every_process
 from groupwise.learner.shards import read_whole
 
 
@@ -59,13 +59,6 @@ def test_what_fails_on_one_fails_on_all_with_the_same_words(tmp_path: Path) -> N
     assert messages == [f"{tmp_path / 'step-1'} could not be written: the folder is not writable."] * 2
 
 
-def test_every_part_is_returned(tmp_path: Path) -> None:
-    peers = Threads(2)
-    with ThreadPoolExecutor(2) as threads:
-        parts = list(threads.map(lambda rank: on_every_process(peers.at(rank), tmp_path, lambda: 2 * rank), (0, 1)))
-    assert parts == [[0, 2], [0, 2]]
-
-
 def test_without_shards_only_the_first_process_writes(tmp_path: Path) -> None:
     peers = Threads(2)
     write_record(tmp_path / "record", {"a": torch.ones(2)}, peers.at(1))
@@ -104,8 +97,3 @@ def test_a_checkpoint_of_shards_is_whole_or_not_used(tmp_path: Path) -> None:
     assert [checkpoint.step for checkpoint in store.complete()] == [1]
     shard.unlink()
     assert store.damaged() == [newest.path]
-
-
-def test_a_checksum_is_that_of_the_whole_file(tmp_path: Path) -> None:
-    (tmp_path / "a").write_bytes(b"123456789")
-    assert checksum(tmp_path / "a") == 0xCBF43926  # the check value of CRC-32

@@ -157,7 +157,7 @@ def test_what_a_room_raises_on_purpose_is_for_the_user():
 
 
 def test_an_exception_of_a_library_is_reported_as_a_defect():
-    from groupwise.domain.language.source.cups import follow
+    from groupwise.domain.language.source.toys import follow
 
     assert message_for_user(caught(lambda: int("x"))) is None
     # Raised inside one of our lines, not by one of our `raise`s.

@@ -22,7 +22,7 @@ from groupwise.checkpoint import load_tree
 from groupwise.config import ConfigError, merge
 from groupwise.objective.preset import method_names
 from groupwise.track import read_metrics
-from groupwise.training import TrainConfig
+from groupwise.training.config import TrainConfig
 from groupwise.training.device import device_of_process, exact_arithmetic
 from groupwise.training.distributed import World
 from groupwise.training.step.state import Progress

@@ -20,7 +20,7 @@ from groupwise.objective.preset import method_names, overlay_names
 from groupwise.records import Rollouts
 from groupwise.reference import EmaReference
 from groupwise.statistics import finish
-from groupwise.training import train
+from groupwise.training.run.launch import train
 from groupwise_look.diagnosis import RULES
 
 

@@ -9,14 +9,13 @@ from typing import Any
 
 import pytest
 import torch
-from tests.experiment.test_from_python import WALK, Walk
+from tests.experiment.test_from_python import Walk
 
 import groupwise
 from groupwise.checkpoint.atomic import StorageError
 from groupwise.config import ConfigError
 from groupwise.domain.language.domain import LanguageDomain
 from groupwise.domain.returned import naming_failed_method
-from groupwise.learner.local import LocalLearner
 from groupwise.reward import RewardError
 from groupwise.streams import Streams
 
@@ -127,68 +126,6 @@ def test_the_method_is_named_whoever_calls_it() -> None:
     line = r"^domain: Noised\.noised raised LookupError: no noise \(at .*test_failed_method\.py:\d+ in noised\)$"
     with pytest.raises(ConfigError, match=line), naming_failed_method(domain):
         domain.noised(None, None, streams=None, step=0)
-
-
-def untold(method: Any) -> Any:
-    """A decorator that keeps neither the name nor the code of a method."""
-
-    def called(*arguments: Any, **options: Any) -> Any:
-        return method(*arguments, **options)
-
-    return called
-
-
-class Decorated(Walk):
-    """One whose methods run the same code."""
-
-    @untold
-    def prompts(self, indices: Any) -> Any:
-        raise LookupError("none")
-
-    @untold
-    def reward(self, samples: Any) -> Any:
-        raise LookupError("none")
-
-
-def test_the_right_method_is_named_where_methods_share_a_decorator() -> None:
-    domain = Decorated(Decorated.Settings(), streams=Streams(0))
-    with pytest.raises(ConfigError, match=r"Decorated\.reward raised LookupError"), naming_failed_method(domain):
-        domain.reward(None)
-
-
-class Library(Failing):
-    """One that fails in a library."""
-
-    def asked(self, text: str) -> Any:
-        return __import__("json").loads("[")
-
-
-def test_the_own_line_is_told_where_a_library_raised() -> None:
-    domain = Library(Library.Settings(), streams=Streams(0))
-    line = r"json/decoder.py:\d+ in raw_decode\), called at test_failed_method.py:\d+$"
-    with pytest.raises(ConfigError, match=line), naming_failed_method(domain):
-        domain.asked("")
-
-
-class Learning:
-    """A learner of one's own that fails where it steps."""
-
-    def __init__(self, module: Any) -> None:
-        self._local = LocalLearner(module)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._local, name)
-
-    def step(self, *arguments: Any, **options: Any) -> Any:
-        raise ArithmeticError("no step")
-
-
-def test_a_method_of_its_learner_is_named(tmp_path: Path) -> None:
-    domain = Walk(Walk.Settings(), streams=Streams(0))
-    learner: Any = Learning(domain.module)
-    domain.learner = learner
-    with pytest.raises(ConfigError, match=r"^domain: Learning\.step raised ArithmeticError: no step"):
-        groupwise.train(domain=domain, out=tmp_path / "run", **WALK)
 
 
 class Raising(Walk):

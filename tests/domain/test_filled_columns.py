@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import torch
 from PIL import Image
 from tests.images.diffusion.small_pairs import PAIRS
 
@@ -23,12 +22,6 @@ def hinted(completions: Sequence[Any], hint: Sequence[Any]) -> list[float]:
     """Keeps the column as it was given."""
     GIVEN.append(list(hint))
     return [0.0] * len(completions)
-
-
-def compared(completions: Sequence[Any], clean: Sequence[Any]) -> list[float | None]:
-    """Keeps whether each image has a target."""
-    GIVEN.append([target is not None for target in clean])
-    return [None if target is None else 1.0 for target in clean]
 
 
 def hints(given: DiffusionDomain, indices: Sequence[int]) -> list[list[Any]]:
@@ -59,38 +52,3 @@ def test_a_reward_of_images_of_a_table_gets_the_column_of_the_other_rows(tmp_pat
     evaluated = given.evaluate(streams=Streams(0))
     assert GIVEN[1:] == [[None]]
     assert "images" in evaluated.pictures
-
-
-def test_a_reward_that_compares_with_a_target_is_missing_for_the_rows_without_one(tmp_path: Path) -> None:
-    rows: list[dict[str, Any]] = []
-    for number in range(6):
-        for name, level in (("degraded", 40), ("target", 60)):
-            Image.new("L", (8, 8), level + number).save(tmp_path / f"{name}{number}.png")
-        target = {"target": f"target{number}.png"} if number in (1, 2, 5) else {}
-        rows.append({"image": f"degraded{number}.png", **target})
-    (tmp_path / "pairs.jsonl").write_text("\n".join(map(json.dumps, rows)))
-    images = {"kind": "table", "path": str(tmp_path / "pairs.jsonl"), "channels": 1, "num_held_out": 2}
-    rewards = {
-        "compared": {"kind": "callable", "path": "tests.domain.test_filled_columns:compared"},
-        "psnr": {"kind": "psnr"},
-        "near": {"kind": "squared_error"},
-    }
-    table = merge({**PAIRS, "data": {}, "rewards": {}}, {"data": {"source": {"kind": "image_pairs", "images": images}}})
-    given = DiffusionDomain(validate(DiffusionConfig, merge(table, {"rewards": rewards})), streams=Streams(0))
-    GIVEN.clear()
-    samples = given.sample(
-        given.prompts(range(given.num_prompts)),
-        1,
-        streams=Streams(0),
-        step=0,
-        settings={},
-        requires=frozenset({"log_prob"}),
-    )
-    scored = given.reward(samples)
-    (present,) = GIVEN
-    assert sorted(set(present)) == [False, True]
-    for name in rewards:
-        assert [value is not None for value in scored.values[name]] == present, name
-    assert "clean" not in given.describe(samples, torch.arange(len(present)))[present.index(False)]
-    evaluated = given.evaluate(streams=Streams(0))
-    assert evaluated.metrics["ode/psnr"] > 0

@@ -12,14 +12,10 @@ from torch import Tensor
 
 from groupwise.config import ConfigError
 from groupwise.domain.pass_sizes import (
-    CPU_BYTES,
-    MOST_ROWS,
     SAMPLING,
     UPDATE,
     PassSizes,
     joined,
-    joined_rows,
-    pass_budget,
 )
 from groupwise_images.image_evaluation import as_pictures
 
@@ -56,14 +52,6 @@ def test_as_many_rows_as_the_budget_holds(fixed: int, per_row: int, budget: int,
     sizes = PassSizes()
     sizes.measure(SAMPLING, holding(fixed, per_row), CPU, budget)
     assert sizes.rows(SAMPLING) == rows
-
-
-def test_without_a_gradient_no_pass_has_more_than_a_fixed_number_of_rows() -> None:
-    sizes = PassSizes()
-    sizes.measure(SAMPLING, holding(0, 1), CPU, 2**20)
-    sizes.measure(UPDATE, holding(0, 1), CPU, 2**20, most=None)
-    assert (sizes.rows(SAMPLING), sizes.rows(UPDATE)) == (MOST_ROWS, 2**20)
-    assert pass_budget(CPU) == CPU_BYTES
 
 
 def test_what_is_stated_or_restored_is_not_measured() -> None:
@@ -129,20 +117,6 @@ def test_memory_that_does_not_hold_one_row_is_one_line() -> None:
         PassSizes({SAMPLING: 4}, "domain.key").join(SAMPLING, compute, torch.arange(4))
 
 
-def test_another_error_is_not_taken_for_memory() -> None:
-    def fails(rows: Tensor) -> Tensor:
-        raise RuntimeError("sizes differ")
-
-    with pytest.raises(RuntimeError, match="sizes differ"):
-        PassSizes({SAMPLING: 4}).join(SAMPLING, fails, torch.arange(4))
-
-
-def test_no_rows_are_one_empty_pass() -> None:
-    called, compute = exhausted(1)
-    assert [part.shape for part in PassSizes().join(SAMPLING, compute, torch.arange(0))] == [(0,)]
-    assert called == [0]
-
-
 def test_a_gradient_in_slices_is_the_whole_one_and_computes_each_slice_again() -> None:
     generator = torch.Generator().manual_seed(0)
     data = torch.randn(7, 3, generator=generator, dtype=torch.float64)
@@ -167,25 +141,6 @@ def test_a_gradient_in_slices_is_the_whole_one_and_computes_each_slice_again() -
 VALUES = torch.arange(14, dtype=torch.float64).view(7, 2)
 
 
-@pytest.mark.parametrize("size", [1, 3, 7, 9])
-def test_slices_are_joined_in_order(size: int) -> None:
-    parts = [{"a": part, "b": part[:, 0] > 4} for part in VALUES.split(size)]
-    whole = joined_rows(iter(parts), 7)
-    assert torch.equal(whole["a"], VALUES)
-    assert torch.equal(whole["b"], VALUES[:, 0] > 4)
-
-
-def test_no_rows_are_one_empty_part() -> None:
-    assert joined([VALUES[:0]], 0).shape == (0, 2)
-
-
-def test_a_gradient_flows_to_every_slice() -> None:
-    leaf = VALUES.clone().requires_grad_()
-    joined([part.square() for part in leaf.split(3)], 7).sum().backward()
-    assert leaf.grad is not None
-    torch.testing.assert_close(leaf.grad, 2 * VALUES)
-
-
 def test_a_slice_is_let_go_before_the_next_one_is_computed() -> None:
     """Of three passes of a kind, the results of the first two are gone once the third begins."""
     results: list[weakref.ref[Tensor]] = []
@@ -202,11 +157,6 @@ def test_a_slice_is_let_go_before_the_next_one_is_computed() -> None:
     doubled = through(PassSizes({SAMPLING: 3}).each(SAMPLING, compute, torch.arange(7)))
     assert torch.equal(doubled, 2 * VALUES)
     assert len(results) == 3
-
-
-def test_gradients_are_on_for_whoever_takes_the_results() -> None:
-    enabled = [torch.is_grad_enabled() for _ in PassSizes().each(SAMPLING, lambda rows: rows, torch.arange(2))]
-    assert enabled == [True, True]
 
 
 # Images as 8 bits, by hand.

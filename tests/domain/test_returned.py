@@ -17,7 +17,7 @@ from tests.training.toy import ToyDomain, job, recipe
 
 from groupwise.config import ConfigError
 from groupwise.domain.protocol import Evaluation, Prompt, Samples
-from groupwise.domain.returned import Fault, check_first_batch, checked_samples
+from groupwise.domain.returned import Fault, checked_samples
 from groupwise.learner.local import LocalLearner
 from groupwise.records import Scored
 from groupwise.reward import RewardTable
@@ -269,48 +269,6 @@ def test_a_metric_of_a_later_stage_that_is_not_reported_is_named_as_it_begins(tm
     chosen = job(*stages, domain=lambda device: OtherMetrics())
     with pytest.raises(ConfigError, match=r"it did not report train\.metric = .accuracy."):
         train(replace(chosen, tries_domain=True), tmp_path / "run")
-
-
-def test_a_sound_domain_is_trained_to_the_same_weights_as_without_the_trial(tmp_path: Path) -> None:
-    for name, tries in (("tried", True), ("untried", False)):
-        train(replace(job(), tries_domain=tries), tmp_path / name)
-    weights = [(tmp_path / name / "model/model.safetensors").read_bytes() for name in ("tried", "untried")]
-    assert weights[0] == weights[1]
-
-
-def test_rounding_is_no_fault() -> None:
-    class Rounded(ToyDomain):
-        def score(self, samples: Samples, rows: Any, requires: frozenset[str]) -> Scored:
-            scored = super().score(samples, rows, requires)
-            return replace(scored, log_prob=scored.log_prob + 0.009)
-
-    check_first_batch(Rounded(), Streams(0))
-
-
-class GradientMode(ToyDomain):
-    """Records whether a gradient is followed where the domain draws, evaluates and makes tables."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.followed: set[tuple[str, bool]] = set()
-
-    def sample(self, *arguments: Any, **options: Any) -> Samples:
-        self.followed.add(("sample", torch.is_grad_enabled()))
-        return super().sample(*arguments, **options)
-
-    def evaluate(self, *, streams: Streams) -> Any:
-        self.followed.add(("evaluate", torch.is_grad_enabled()))
-        return super().evaluate(streams=streams)
-
-    def tables(self, *, streams: Streams) -> Any:
-        self.followed.add(("tables", torch.is_grad_enabled()))
-        return []
-
-
-def test_no_gradient_is_followed_where_nothing_is_scored(tmp_path: Path) -> None:
-    domain = GradientMode()
-    train(job(domain=lambda device: domain), tmp_path / "run")
-    assert domain.followed == {("sample", False), ("evaluate", False), ("tables", False)}
 
 
 @pytest.mark.parametrize("name", ["metric_names", "remarks", "trained_on", "evaluated_on"])

@@ -155,7 +155,7 @@ def test_a_name_of_the_package_is_no_pass(workspace: Path) -> None:
         "groupwise.cli.export:export",
         "groupwise.reward.callable:find",
         "groupwise.checkpoint.atomic:write_file",
-        "groupwise.domain.language.source.cups:random.seed",
+        "groupwise.domain.language.source.toys:random.seed",
         "an_entry_point",
     ]
     rewards = {f"r{place}": {"kind": "callable", "path": path} for place, path in enumerate(paths)}

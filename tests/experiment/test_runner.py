@@ -18,7 +18,8 @@ from groupwise.experiment.loading import load_experiment
 from groupwise.experiment.runner import check_same_settings, job_of, open_domain, remarks, resume, run, with_model
 from groupwise.reward import RewardError
 from groupwise.runs import RunFolder
-from groupwise.training.run import launch
+from groupwise.training import distributed
+from groupwise.training.run import run_folder
 from groupwise.training.run.run_folder import locked, write_json
 
 
@@ -107,8 +108,8 @@ def test_a_folder_in_which_another_process_begins_meanwhile_stays_its_own(
         check_new(folder)
         others.write_text("{}")
 
-    check_new = launch.check_new
-    monkeypatch.setattr(launch, "check_new", other_process_first)
+    check_new = run_folder.check_new
+    monkeypatch.setattr(run_folder, "check_new", other_process_first)
     with pytest.raises(ConfigError, match="it holds a run already"):
         run(load_experiment(tiny), tmp_path / "run")
     assert others.read_text() == "{}"
@@ -117,15 +118,15 @@ def test_a_folder_in_which_another_process_begins_meanwhile_stays_its_own(
 def test_a_folder_that_another_process_has_locked_is_not_removed(
     tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(launch, "locked", lambda folder: locked(folder, patience_seconds=0.0))
+    monkeypatch.setattr(run_folder, "locked", lambda folder: locked(folder, patience_seconds=0.0))
     folder, with_lock = RunFolder(tmp_path / "run"), ExitStack()
-    connect = launch.connect
+    connect = distributed.connect
 
     def other_process_first(*arguments: Any, **options: Any) -> Any:
         with_lock.enter_context(locked(folder))
         return connect(*arguments, **options)
 
-    monkeypatch.setattr(launch, "connect", other_process_first)
+    monkeypatch.setattr(distributed, "connect", other_process_first)
     with with_lock, pytest.raises(ConfigError, match="another process is training in it"):
         run(load_experiment(tiny), folder.path)
     assert folder.config.is_file()

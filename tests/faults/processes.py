@@ -19,7 +19,8 @@ from tests.training.toy import ToyDomain, job, recipe, supervised
 from groupwise.checkpoint import CheckpointConfig, tree
 from groupwise.reference import PeriodicReference
 from groupwise.schedule import Linear
-from groupwise.training import Job, resume, train
+from groupwise.training.job import Job
+from groupwise.training.run.launch import resume, train
 
 DEADLINE_SECONDS = 300
 """No hostile input takes a tenth of that on a quiet machine; the stack of one that does is in the message."""

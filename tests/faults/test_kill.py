@@ -19,11 +19,6 @@ def untouched(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     return everything(folder / "run")
 
 
-def test_a_run_repeats_itself(untouched: dict[str, Any], tmp_path: Path) -> None:
-    assert in_a_process(start, tmp_path / "run") == 0
-    assert everything(tmp_path / "run") == untouched
-
-
 # The calls are counted from the start of the process: sampling, rewards, updates and checkpoints of different steps and
 # stages.
 POINTS = [("score", 31), ("save_tree", 4)]

@@ -21,8 +21,9 @@ from groupwise.checkpoint import CheckpointConfig
 from groupwise.domain.protocol import Evaluation, Samples
 from groupwise.streams import Streams
 from groupwise.track import TrackConfig
-from groupwise.training import Job, resume, train
+from groupwise.training.job import Job
 from groupwise.training.run import run_folder
+from groupwise.training.run.launch import resume, train
 
 
 class Drawing(ToyDomain):

@@ -15,9 +15,10 @@ from tests.faults.processes import fatal, in_a_process
 from tests.training.toy import ToyDomain, job, recipe
 
 from groupwise.checkpoint import CheckpointConfig
-from groupwise.config import ConfigError
 from groupwise.track import Trackers
-from groupwise.training import Job, resume, train
+from groupwise.training.job import Job
+from groupwise.training.run import loop, run_folder
+from groupwise.training.run.launch import resume, train
 
 
 def with_models_and_a_control() -> Job:
@@ -66,10 +67,8 @@ def removing(path: Path) -> None:
 
 
 def test_a_control_that_was_set_aside_is_gone_after_a_resume(tmp_path: Path) -> None:
-    from groupwise.training.run import stages
-
     path = tmp_path / "run"
-    assert in_a_process(start, path, stages, "run_stage", 2) == -9
+    assert in_a_process(start, path, loop, "run_stage", 2) == -9
     assert in_a_process(removing, path) == -9
     assert [name.split(".partial")[0] for name in hidden(path)] == ["controls/.random"]
     assert in_a_process(go_on, path) == 0
@@ -78,10 +77,8 @@ def test_a_control_that_was_set_aside_is_gone_after_a_resume(tmp_path: Path) -> 
 
 
 def test_what_a_kill_after_the_summary_left_is_gone_after_a_resume(tmp_path: Path) -> None:
-    from groupwise.training.run import launch
-
     path = tmp_path / "run"
-    assert in_a_process(start, path, launch, "write_json", 2) == -9
+    assert in_a_process(start, path, run_folder, "write_json", 4) == -9
     assert (path / "summary.json").is_file()
     assert (path / "checkpoints" / "start").is_dir()
     assert in_a_process(removing, path) == -9
@@ -103,18 +100,6 @@ def test_killed_before_the_configuration_has_its_name(tmp_path: Path) -> None:
     assert [name.split(".partial")[0] for name in hidden(path)] == [".config.json"]
     assert in_a_process(start, path) == 0
     assert hidden(path) == []
-
-
-@pytest.mark.parametrize(
-    "name", [".config.json.partial-mine", ".notes", "thesis.txt", "..partial-0123abcd", ".partial-0123abcd"]
-)
-def test_what_is_not_ours_is_never_taken_for_a_leftover(tmp_path: Path, name: str) -> None:
-    path = tmp_path / "run"
-    assert in_a_process(before_the_name, path) == -9
-    (path / name).write_text("mine")
-    with pytest.raises(ConfigError, match="not empty and holds no run"):
-        train(with_models_and_a_control(), path)
-    assert (path / name).read_text() == "mine"
 
 
 def test_a_damaged_manifest_falls_back_to_the_checkpoint_before_and_says_so(

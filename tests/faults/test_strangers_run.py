@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -49,14 +48,6 @@ def call(*arguments: object, cwd: Path, start: list[str] = COMMAND) -> subproces
         timeout=500,
         check=False,
         env={**os.environ},
-    )
-
-
-def torchrun(*arguments: object, cwd: Path) -> subprocess.CompletedProcess[str]:
-    return call(
-        *arguments,
-        cwd=cwd,
-        start=[sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "-m", "groupwise"],
     )
 
 
@@ -136,34 +127,3 @@ def test_a_run_with_code_goes_on_after_a_kill(here: Path) -> None:
     assert (here / "run" / "summary.json").is_file()
     steps = [int(line.split()[1]) for line in (here / "steps.txt").read_text().splitlines()]
     assert steps[:5] == [1, 2, 3, 4, 4]
-
-
-@pytest.mark.nightly
-def test_two_processes_are_refused_in_one_sentence_and_go_on(here: Path) -> None:
-    (here / "kill").write_text("")
-    assert torchrun("train", "mine.toml", "--out", "run", cwd=here).returncode != 0
-    refused = torchrun("resume", "run", cwd=here)
-    assert refused.stderr.count("write --run-code") == 1, refused
-    ended = torchrun("resume", "run", "--run-code", cwd=here)
-    assert ended.returncode == 0, ended
-    assert {line.split()[0] for line in (here / "steps.txt").read_text().splitlines()} == {"0", "1"}
-
-
-@pytest.mark.nightly
-def test_a_comparison_goes_on_without_a_question(here: Path) -> None:
-    (here / "kill").write_text("")
-    command = ["compare", "mine.toml", "--vary", "train.group_size=2,4", "--seeds", 1, "--out", "compared"]
-    first = call(*command, cwd=here)
-    assert first.returncode == 1, first
-    again = call(*command, cwd=here)
-    assert again.returncode == 0, again
-    # What lies in another's comparison is not run because its folder is continued.
-    shutil.copytree(here / "compared", here / "theirs")
-    (cell,) = (here / "theirs").glob("*=2/seed-0")
-    (cell / "summary.json").unlink()
-    table = json.loads((cell / "config.json").read_text())
-    table["train"]["callbacks"] = ["os:abort"]
-    (cell / "config.json").write_text(json.dumps(table))
-    failed = call(*command[:-1], "theirs", cwd=here)
-    assert failed.returncode == 1, failed
-    assert "train.callbacks[0] = os:abort" in failed.stdout + failed.stderr + (cell.with_suffix(".log")).read_text()

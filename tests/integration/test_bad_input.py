@@ -162,14 +162,6 @@ def mounted(folder: Path, options: str) -> Iterator[Path]:
         subprocess.run(["umount", "-l", folder], check=True)
 
 
-def test_a_folder_that_cannot_be_written(qwen: Path, tmp_path: Path, groupwise: Command) -> None:
-    experiment(qwen)
-    with mounted(tmp_path / "disk", "ro") as disk:
-        status, said = groupwise("train", qwen.parent / "small.toml", "--out", disk / "run")
-        assert status == 2
-        assert "it cannot be written (Read-only file system)" in said
-
-
 @pytest.mark.parametrize("size", [120, *(pytest.param(size, marks=pytest.mark.slow) for size in (24, 240))])
 def test_a_disk_that_is_full_anywhere_loses_nothing(qwen: Path, tmp_path: Path, size: int) -> None:
     chosen = experiment(

@@ -100,12 +100,3 @@ def test_an_override_is_in_force_in_its_span_and_only_there(domain: str, changes
     assert found["a"] == base["a"]
     assert found["b"] != base["b"]
     assert found["c"][-2:] == base["c"][-2:]
-
-
-def test_a_schedule_begins_at_its_start_in_every_stage() -> None:
-    falling = {"kind": "linear", "start": 0.4, "end": 0.0, "num_steps": 2}
-    found = stages("restoration", {"optimiser": {"learning_rate": falling}, "auxiliary": {"supervised": falling}})
-    rows = {stage: [row for row in each if "learning_rate" in row] for stage, each in found.items()}
-    assert [[row["learning_rate"] for row in rows[stage]] for stage in "abc"] == [[0.0, 0.0], [0.4, 0.2], [0.0, 0.0]]
-    assert [row["lambda_sup"] for row in rows["b"]] == [0.4, 0.2]
-    assert not any("lambda_sup" in row for row in rows["a"] + rows["c"])

@@ -8,7 +8,7 @@ from peft import LoraConfig, get_peft_model
 from torch import nn
 from transformers import AutoModelForCausalLM, GPT2Config, Qwen3Config
 
-from groupwise.learner.local import checkpoint_activations, offers_checkpointing
+from groupwise.learner.local import checkpoint_activations
 
 SIZES = {
     "vocab_size": 13,
@@ -53,9 +53,3 @@ def test_the_same_gradients_from_blocks_that_run_twice(family: str, adapted: boo
         checkpoint_activations(model, False)
     gradients(model)
     assert len(runs) == 4
-
-
-def test_a_module_that_offers_none_is_left_alone_when_none_is_wanted() -> None:
-    module = nn.Linear(1, 1)
-    assert not offers_checkpointing(module)
-    checkpoint_activations(module, False)

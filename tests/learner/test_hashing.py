@@ -16,12 +16,6 @@ def net() -> nn.Module:
     return nn.Sequential(nn.Linear(3, 2), nn.BatchNorm1d(2))
 
 
-def test_equal_weights_have_one_hash_whatever_trains_or_is_frozen() -> None:
-    frozen = net().requires_grad_(False).eval()
-    assert hash_weights(net()) == hash_weights(net()) == hash_weights(frozen)
-    assert len(hash_weights(net())) == 32
-
-
 def _nudge(module: nn.Module) -> None:
     module[0].weight.data[1, 2] += 1e-7  # type: ignore[index]
 
@@ -44,17 +38,6 @@ def test_a_change_of_any_tensor_changes_it(change: Callable[[nn.Module], None]) 
     before = hash_weights(module)
     change(module)
     assert hash_weights(module) != before
-
-
-def test_names_count_and_memory_does_not() -> None:
-    one, other = nn.Module(), nn.Module()
-    one.a = other.b = nn.Parameter(torch.ones(2))
-    assert hash_weights(one) != hash_weights(other)
-    turned = nn.Linear(3, 2)
-    straight = nn.Linear(3, 2)
-    straight.load_state_dict(turned.state_dict())
-    turned.weight.data = turned.weight.data.t().contiguous().t()
-    assert hash_weights(turned) == hash_weights(straight), "the same numbers, laid out otherwise"
 
 
 def test_bfloat16_and_scalars_are_hashed() -> None:

@@ -8,7 +8,7 @@ from torch import nn
 
 from groupwise.learner.local import build_optimiser, configure_optimiser, trained_parameters
 from groupwise.learner.protocol import StepNumbers
-from groupwise.training import OptimiserConfig
+from groupwise.training.optimiser_config import OptimiserConfig
 
 
 def test_one_step_by_hand() -> None:

@@ -22,7 +22,7 @@ from groupwise.reference import EmaReference, FrozenReference
 from groupwise.streams import Streams
 from groupwise.testing import BrokenLaws, check_domain
 from groupwise.track import read_metrics
-from groupwise.training import Recipe
+from groupwise.training.job import Recipe
 from groupwise.training.run.launch import Result, resume, train
 
 ROOT = Path(__file__).parents[2]
@@ -256,17 +256,3 @@ def test_a_planted_fault_breaks_a_law(fault: str, words: str, tmp_path: Path, pr
     with pytest.raises(BrokenLaws) as caught:
         check_domain(domain)
     assert words in str(caught.value)
-
-
-class _NoLearner(ToyDomain):
-    def __init__(self, settings: Any, *, streams: Streams, device: str) -> None:
-        super().__init__()
-        self.learner = object()  # type: ignore[assignment]  # pyright: ignore[reportAttributeAccessIssue]
-
-
-@pytest.mark.slow
-def test_a_learner_that_lacks_a_member_is_refused() -> None:
-    with pytest.raises(
-        ConfigError, match=r"_NoLearner.learner is object and lacks checkpoint_activations, close, copy"
-    ):
-        _NoLearner.open(_NoLearner.Settings(), streams=Streams(0))

@@ -8,10 +8,8 @@ from torch import nn
 
 from groupwise.learner.local import LocalLearner
 from groupwise.reference import (
-    AbsentReference,
     EmaReference,
     FrozenReference,
-    PeriodicReference,
     QualityGateReference,
     ReferencePolicy,
 )
@@ -62,39 +60,6 @@ def test_the_swap_moves_storages_and_copies_nothing() -> None:
     assert module.weight.data_ptr() == live
 
 
-def test_periodic_mixes_at_its_steps_only() -> None:
-    module = linear(0.0)
-    reference = ReferencePolicy(PeriodicReference(sync_steps=2, alpha=0.6), LocalLearner(module))
-    nn.init.constant_(module.weight, 1.0)
-    assert [reference.observe(step, None) for step in (1, 2, 3, 4)] == ["", "mixed", "", "mixed"]
-    assert reference_weight(reference, module) == pytest.approx(0.6 + 0.4 * 0.6, abs=1e-15)
-
-
-@pytest.mark.parametrize(
-    ("config", "expected"),
-    [
-        (PeriodicReference(sync_steps=1, alpha=0), 0.1),
-        (PeriodicReference(sync_steps=1, alpha=1), 0.7),
-        (EmaReference(decay=1), 0.1),
-    ],
-)
-def test_the_ends_are_exact(config: PeriodicReference | EmaReference, expected: float) -> None:
-    module = linear(0.1)
-    reference = ReferencePolicy(config, LocalLearner(module))
-    nn.init.constant_(module.weight, 0.7)
-    reference.observe(1, None)
-    assert reference_weight(reference, module) == expected
-
-
-def test_ema_follows_every_step() -> None:
-    module = linear(0.0)
-    reference = ReferencePolicy(EmaReference(decay=0.9), LocalLearner(module))
-    nn.init.constant_(module.weight, 1.0)
-    for step in (1, 2, 3):
-        reference.observe(step, None)
-    assert reference_weight(reference, module) == pytest.approx(1 - 0.9**3, abs=1e-15)
-
-
 def test_the_quality_gate_refuses_a_policy_that_fell() -> None:
     module = linear(0.0)
     reference = ReferencePolicy(QualityGateReference(sync_steps=1, alpha=1.0, margin=0.05), LocalLearner(module))
@@ -133,14 +98,6 @@ def test_state_returns_bit_for_bit() -> None:
     assert other.score == 0.5
 
 
-def test_an_absent_reference_holds_nothing() -> None:
-    reference = ReferencePolicy(AbsentReference(), LocalLearner(linear(1.0)))
-    assert not reference.present
-    assert reference.state()["weights"] == {}
-    with pytest.raises(RuntimeError, match="no reference"), reference.active():
-        pass
-
-
 def adapted() -> tuple[nn.Module, nn.Module]:
     peft = pytest.importorskip("peft")
     base = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 1))
@@ -177,3 +134,12 @@ def test_with_lora_the_reference_is_a_copy_of_the_adapter_where_it_began() -> No
             nn.init.constant_(parameter, 0.0)
     with reference.active():
         assert torch.equal(module(x), before)
+
+
+def test_ema_follows_every_step() -> None:
+    module = linear(0.0)
+    reference = ReferencePolicy(EmaReference(decay=0.9), LocalLearner(module))
+    nn.init.constant_(module.weight, 1.0)
+    for step in (1, 2, 3):
+        reference.observe(step, None)
+    assert reference_weight(reference, module) == pytest.approx(1 - 0.9**3, abs=1e-15)

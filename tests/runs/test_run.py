@@ -2,9 +2,7 @@ from __future__ import annotations
 
 import json
 import os
-import random
 import shutil
-import struct
 import subprocess
 import sys
 from collections.abc import Callable
@@ -14,10 +12,9 @@ import pytest
 from tests.training.toy import job, recipe
 
 from groupwise.config import ConfigError
-from groupwise.runs import Run, each_line, find_runs, folder, read_lines, read_run
-from groupwise.runs.folder import RunFolder, natural, parse, require_known_version, written_by
-from groupwise.runs.run import is_number
-from groupwise.training import train
+from groupwise.runs import find_runs, read_lines, read_run
+from groupwise.runs.folder import RunFolder, require_known_version, written_by
+from groupwise.training.run.launch import train
 
 
 @pytest.fixture(scope="module")
@@ -89,16 +86,6 @@ def test_the_measurement_with_which_a_stage_begins_does_not_take_the_place_of_th
     assert read_run(tmp_path).rows == rows
 
 
-def test_numbers_are_finite_and_never_truth_values(tmp_path: Path) -> None:
-    (tmp_path / "metrics.jsonl").write_text(
-        '{"step": 1, "x": 1e999, "y": true, "z": 1}\n{"step": 2, "x": NaN, "y": "a", "z": 2.5}\n'
-    )
-    run = read_run(tmp_path)
-    assert run.metrics == ("z",)
-    assert run.series("x") == ([], [])
-    assert not is_number(10**400)
-
-
 def test_a_run_in_progress_is_known_by_its_lock(run_folder: Path) -> None:
     (run_folder / "summary.json").unlink()
     code = (
@@ -113,24 +100,6 @@ def test_a_run_in_progress_is_known_by_its_lock(run_folder: Path) -> None:
         assert read_run(run_folder).state == "training"
         process.communicate("")
     assert read_run(run_folder).state == "unfinished"
-
-
-def test_files_of_other_names_are_no_rollouts(run_folder: Path) -> None:
-    for name in ("step-x.jsonl", "step-.jsonl", "step-3.jsonl.partial"):
-        (run_folder / "rollouts" / name).touch()
-    assert list(read_run(run_folder).rollouts) == [1, 2, 4]
-
-
-def test_an_empty_folder_is_no_run(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="is not a run folder: it has neither"):
-        read_run(tmp_path)
-    with pytest.raises(ConfigError, match="no such run folder"):
-        read_run(tmp_path / "none")
-
-
-def test_a_configuration_says_name_and_seed() -> None:
-    run = Run(Path("runs/a"), {"name": 3, "seed": "x"}, [{"seed": 4}], None, [], "unfinished", [])
-    assert (run.name, run.seed, run.num_steps) == ("a", 4, 0)
 
 
 def make_run(path: Path) -> Path:
@@ -164,16 +133,6 @@ def test_a_folder_of_models_is_no_run(tmp_path: Path) -> None:
         find_runs([tmp_path])
 
 
-@pytest.mark.parametrize(
-    ("record", "order"), [('{"variants": {"b": [], "a": []}}', "bac"), ('{"variants": 7}', "abc"), ("{", "abc")]
-)
-def test_a_comparison_says_the_order_of_its_variants(tmp_path: Path, record: str, order: str) -> None:
-    for name in "abc":
-        make_run(tmp_path / name / "seed-0")
-    (tmp_path / "comparison.json").write_text(record)
-    assert [path.parent.name for path in find_runs([tmp_path])] == list(order)
-
-
 def test_a_warm_up_that_variants_share_is_no_result(tmp_path: Path) -> None:
     grid = tmp_path / "grid"
     warm_up = make_run(grid / "warm-up-0f" / "seed-0")
@@ -185,10 +144,6 @@ def test_a_warm_up_that_variants_share_is_no_result(tmp_path: Path) -> None:
     assert find_runs([grid], warm_ups=True) == [*variants, warm_up], "as the doctor asks"
     (grid / "comparison.json").unlink()
     assert find_runs([grid]) == sorted([*variants, warm_up]), "a name alone makes no warm-up"
-
-
-def test_numbers_count_by_size_and_other_digits_are_letters() -> None:
-    assert sorted(map(Path, ["b2", "b²", "b10", "a"]), key=natural) == [Path("a"), Path("b2"), Path("b10"), Path("b²")]
 
 
 def test_every_whole_object_is_read_and_the_rest_is_said(tmp_path: Path) -> None:
@@ -212,32 +167,10 @@ def test_a_last_line_that_lacks_only_its_end_counts(tmp_path: Path) -> None:
     assert not read_lines(tmp_path / "a.jsonl").remarks
 
 
-def test_many_broken_lines_are_one_sentence(tmp_path: Path) -> None:
-    (tmp_path / "a.jsonl").write_text("x\n" * 100)
-    assert read_lines(tmp_path / "a.jsonl").remarks == [
-        "a.jsonl: lines 1, 2, 3, 4, 5 and 95 more are no JSON objects and are left out"
-    ]
-
-
-def test_what_is_no_file_is_said(tmp_path: Path) -> None:
-    assert read_lines(tmp_path).remarks == [f"{tmp_path.name} cannot be read (is no file)"]
-    assert read_lines(tmp_path / "none").remarks == ["none is not there"]
-
-
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
 def test_a_file_that_may_not_be_read_is_said(tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").touch(mode=0)
     assert read_lines(tmp_path / "a.jsonl").remarks == ["a.jsonl cannot be read (Permission denied)"]
-
-
-def test_a_file_is_read_as_it_is_asked_for(tmp_path: Path) -> None:
-    (tmp_path / "a.jsonl").write_text('{"step": 1}\nbroken\n{"step": 2}\n')
-    remarks: list[str] = []
-    found = each_line(tmp_path / "a.jsonl", remarks)
-    assert next(found) == {"step": 1}
-    assert remarks == [], "nothing is said before the end"
-    assert list(found) == [{"step": 2}]
-    assert len(remarks) == 1
 
 
 PARTS = [b"0", b"1", b"7", b"90", b"-", b"+", b".", b"e", b"E", b"NaN", b"Infinity", b"e99", b"e308", b"1e309", b'"']
@@ -262,36 +195,11 @@ PARTS += [b"\\u0041", b"\\ud800", b"\\ud83d\\ude00", b"\\n", b"\\x", b"\xef\xbb\
 PARTS += [b'{"a": ', b'"a": 1', b"0.1", b"-0", b"-0.0", b"1.5e-7", b"9" * 20, b"123456.78901234567890123", b"[" * 250]
 
 
-def test_both_parsers_are_of_one_opinion() -> None:
-    """The fast one decides nothing that the slow one would have decided otherwise."""
-    chance = random.Random(4)
-    contents = [b"".join(chance.choices(PARTS, k=chance.randrange(1, 6))) for _ in range(5_000)]
-    numbers = [struct.unpack("d", chance.randbytes(8))[0] for _ in range(5_000)]
-    contents += [repr(number).encode() for number in numbers]
-    contents += [f"{chance.randrange(10**25)}e{chance.randrange(-330, 330)}".encode() for _ in range(5_000)]
-    contents += [f"{chance.random():.{chance.randrange(1, 30)}f}".encode() for _ in range(5_000)]
-    assert [content for content in contents if _said(parse, content) != _said(_slowly, content)] == []
-    assert sum(_said(parse, content) != "refused" for content in contents) > 15_000
-
-
-def _slowly(content: bytes) -> object:
-    return folder._DECODER.decode(content.decode("utf-8", errors="replace"))
-
-
 def _said(read: Callable[[bytes], object], content: bytes) -> str:
     try:
         return repr(read(content))
     except (ValueError, RecursionError):
         return "refused"
-
-
-def test_lines_without_a_number_that_is_not_finite_are_read_fast(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(folder, "_DECODER", None)
-    assert parse(b'{"step": 1, "learning_rate": 2.5e-05, "text": "caf\xc3\xa9"}') == {
-        "step": 1,
-        "learning_rate": 2.5e-05,
-        "text": "caf\u00e9",
-    }
 
 
 # Which version wrote a run folder, and which versions go on with it.

@@ -25,11 +25,6 @@ def test_rows_are_strict_json(tmp_path: Path) -> None:
     }
 
 
-def test_half_a_line_is_left_out(tmp_path: Path) -> None:
-    (tmp_path / "m.jsonl").write_text('{"step": 1}\n{"step": 2')
-    assert list(read_metrics(tmp_path / "m.jsonl")) == [{"step": 1}]
-
-
 def test_a_full_disk_leaves_whole_rows(tmp_path: Path) -> None:
     code = (
         "import pathlib, resource, signal, sys\n"

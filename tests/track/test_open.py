@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-import resource
 import struct
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -168,82 +165,6 @@ def test_a_resumed_run_goes_on_in_the_same_wandb_run(tmp_path: Path) -> None:
     files = list((tmp_path / "wandb").glob("offline-run-*/run-*.wandb"))
     assert len(files) == 2
     assert len({path.name for path in files}) == 1
-
-
-ORPHANED = """
-import os, signal, sys
-from pathlib import Path
-sys.path.insert(0, sys.argv[1])
-from tests.track.test_open import WandbConfig, follow, opened
-trackers = opened(Path(sys.argv[2]), wandb=WandbConfig(), tensorboard=True)
-follow(trackers, range(1, 2))
-
-def is_own_wandb(process):
-    try:
-        parent = (process / "stat").read_text().rsplit(")", 1)[1].split()[1]
-        return int(parent) == os.getpid() and "wandb-core" in (process / "cmdline").read_text()
-    except OSError:
-        return False
-
-killed = [os.kill(int(process.name), signal.SIGKILL) for process in Path("/proc").glob("[0-9]*") if is_own_wandb(process)]
-follow(trackers, range(2, 200))
-assert "sklearn" not in sys.modules
-# One of the packages whose import W&B notes.
-import sklearn
-trackers.close()
-print(len(killed), trackers.names)
-"""  # noqa: E501
-
-
-@pytest.mark.nightly
-def test_a_wandb_process_that_dies_is_said_once_and_nothing_stops(tmp_path: Path) -> None:
-    root = Path(__file__).resolve().parents[2]
-    ended = subprocess.run(
-        [sys.executable, "-c", ORPHANED, str(root), str(tmp_path)],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=300,
-    )
-    assert ended.returncode == 0, ended.stderr
-    assert ended.stdout.splitlines() == ["1 ['TensorboardTracker']"]
-    assert ended.stderr.count("tracker WandbTracker failed and is switched off; training goes on: ") == 1
-    assert "Traceback" not in ended.stderr
-    assert [event.step for event in events(tmp_path).Scalars("reward")] == list(range(1, 200))
-
-
-LIMITED = """
-import sys
-import time
-from pathlib import Path
-sys.path.insert(0, sys.argv[1])
-from tests.track.test_open import opened, follow
-trackers = opened(Path(sys.argv[2]), tensorboard=True)
-follow(trackers, range(1, 60))
-trackers.close()
-print("names", trackers.names)
-"""
-
-
-@pytest.mark.slow
-def test_a_full_disk_switches_tensorboard_off_and_is_said_once(tmp_path: Path) -> None:
-    root = Path(__file__).resolve().parents[2]
-
-    def limit() -> None:
-        # The kernel refuses every write beyond it, as a full disk does.
-        resource.setrlimit(resource.RLIMIT_FSIZE, (8192, 8192))
-
-    ended = subprocess.run(
-        [sys.executable, "-c", LIMITED, str(root), str(tmp_path)],
-        capture_output=True,
-        text=True,
-        check=False,
-        preexec_fn=limit,
-        timeout=600,
-    )
-    assert ended.returncode == 0, ended.stderr
-    assert ended.stdout.splitlines() == ["names []"]
-    assert ended.stderr.count("tracker TensorboardTracker failed and is switched off; training goes on: OSError") == 1
 
 
 @pytest.mark.slow

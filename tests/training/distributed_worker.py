@@ -28,9 +28,10 @@ from groupwise.learner.local import trained_parameters
 from groupwise.reward.scoring.table import RewardEvent, RewardTable
 from groupwise.streams import Streams, seed_everything
 from groupwise.track import TrackConfig
-from groupwise.training import rendezvous, train
+from groupwise.training import rendezvous
 from groupwise.training.distributed import connect, disconnect
 from groupwise.training.run import launch, run_folder
+from groupwise.training.run.launch import train
 from groupwise.training.step.state import Step
 from groupwise.training.step.step import collect, update_policy
 
@@ -180,7 +181,7 @@ def joined(folder: Path) -> None:
 
 def locked(folder: Path) -> None:
     """Another process trains in the folder. The program of process 0 catches that, and lives on for a while."""
-    launch.locked = partial(run_folder.locked, patience_seconds=0.1)
+    run_folder.locked = partial(run_folder.locked, patience_seconds=0.1)
     try:
         launch.resume(job(recipe(num_steps=2), domain=lambda device: ToyDomain()), folder / "run")
     except ConfigError:

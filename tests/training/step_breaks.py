@@ -16,7 +16,7 @@ from groupwise.causal_lm import loading
 from groupwise.domain.language import domain as language
 from groupwise.domain.protocol import Samples
 from groupwise.learner import local
-from groupwise.learner.local import gradient_norm, trained_parameters
+from groupwise.learner.local import trained_parameters
 from groupwise.objective import Objective, Plan
 from groupwise.objective.advantage import ZScore
 from groupwise.objective.aggregate import MemberMean
@@ -24,6 +24,7 @@ from groupwise.objective.correction import Truncate
 from groupwise.records import Loss, Scored
 from groupwise.reference import ReferencePolicy
 from groupwise.training.optimiser_config import OptimiserConfig
+from groupwise.training.step import passes
 from groupwise.training.step import step as step_module
 from groupwise.training.step.state import Step
 
@@ -44,7 +45,7 @@ def mask(patch: Patch) -> None:
 def temperature(patch: Patch) -> None:
     """Members are scored at temperature 1."""
     plain = language.scoring_inputs
-    patch.setattr(language, "scoring_inputs", lambda samples, names, _: plain(samples, names, 1.0))
+    patch.setattr(language, "scoring_inputs", lambda samples, names: replace(plain(samples, names), temperature=1.0))
 
 
 def prompt(patch: Patch) -> None:
@@ -69,14 +70,14 @@ def denominator(patch: Patch) -> None:
 
 def order_of_clipping(patch: Patch) -> None:
     """The policy's gradient is clipped before the supervised one joins it."""
-    plain = step_module.supervised_gradient
+    plain = passes.supervised_gradient
 
     def late(step: Step, samples: Any) -> Any:
         parameters = trained_parameters(step.domain.module)
-        torch.nn.utils.clip_grads_with_norm_(parameters, step.recipe.train.max_grad_norm, gradient_norm(parameters))
+        torch.nn.utils.clip_grad_norm_(parameters, step.recipe.train.max_grad_norm)
         return plain(step, samples)
 
-    patch.setattr(step_module, "supervised_gradient", late)
+    patch.setattr(passes, "supervised_gradient", late)
 
 
 def accumulation(patch: Patch) -> None:
@@ -198,7 +199,7 @@ class Break:
 
 
 ONE, SEVERAL = Case("grpo"), Case("grpo", minibatches=2)
-QUICK = ("mask", "denominator", "accumulation", "old_log_prob", "reference", "moments")
+QUICK = ("mask", "denominator", "accumulation", "moments")
 BREAKS = [
     Break(mask, ONE),
     Break(temperature, ONE),

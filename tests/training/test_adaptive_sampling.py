@@ -10,7 +10,7 @@ from tests.training.toy import ToyDomain, job, recipe
 
 from groupwise.streams import Streams
 from groupwise.track import read_metrics
-from groupwise.training import train
+from groupwise.training.run.launch import train
 from groupwise.training.sampling import AdaptiveSampling
 
 

@@ -24,8 +24,8 @@ from tests.training.toy import ToyDomain, job, recipe
 from groupwise.config import ConfigError
 from groupwise.runs import RunFolder
 from groupwise.statistics import Mean, Total
-from groupwise.training import train
 from groupwise.training.distributed import World, connect, disconnect
+from groupwise.training.run.launch import train
 from groupwise.training.run.loop import _shared_settings, agreed_folder, check_same_start
 from groupwise.training.run.run_folder import locked, write_json
 
@@ -248,25 +248,3 @@ def test_a_process_that_finds_the_folder_in_use_says_so_to_the_others(tmp_path: 
     with locked(folder):
         printed = launch(tmp_path, 2, "locked", status=1)
     assert f"process 0 has left the run: run folder {folder.path}: another process is training in it" in printed
-
-
-def test_large_gradients_are_summed_where_they_lie_and_small_ones_in_buckets(monkeypatch: pytest.MonkeyPatch) -> None:
-    summed: list[int] = []
-
-    def all_reduce(tensor: torch.Tensor) -> None:
-        summed.append(tensor.data_ptr())
-        tensor.mul_(2)
-
-    monkeypatch.setattr(dist, "all_reduce", all_reduce)
-    sizes = [(3,), (512, 512), (2, 2), (600, 500), (512, 512)]
-    parameters = [torch.nn.Parameter(torch.zeros(size)) for size in sizes]
-    for number, parameter in enumerate(parameters[:-1]):
-        parameter.grad = torch.full(parameter.shape, number + 1.0)
-    # Its rows lie side by side, which an exchange would have to copy.
-    parameters[3].grad = torch.full((500, 600), 4.0).t()
-    World(0, 2).sum_gradients(parameters)
-    assert summed[1] == parameters[1].grad.data_ptr()
-    # The number of holders, two large gradients, one bucket of small ones; nobody has the last.
-    assert len(summed) == 4
-    assert [parameter.grad.unique().tolist() for parameter in parameters[:-1]] == [[2.0], [4.0], [6.0], [8.0]]
-    assert parameters[-1].grad is None

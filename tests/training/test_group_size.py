@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 
 import pytest
 from pydantic import ValidationError
-from tests.training.toy import ToyDomain, job, recipe
+from tests.training.toy import ToyDomain, cut_back, job, recipe
 
 from groupwise.checkpoint import CheckpointConfig
 from groupwise.track import read_metrics
-from groupwise.training import TrainConfig, resume, train
+from groupwise.training.config import TrainConfig
+from groupwise.training.run.launch import resume, train
 from groupwise.training.sampling import DynamicGroupSize
 
 
@@ -24,37 +26,18 @@ def test_between_the_shares_nothing_moves_and_bounds_hold() -> None:
     assert rule.next(4, 0.0) == 3
 
 
-def test_a_policy_whose_groups_are_flat_gets_larger_ones_and_one_that_never_is_smaller_ones(tmp_path: Path) -> None:
-    rule = {"dynamic_group_size": DynamicGroupSize(minimum=2, maximum=16)}
-    train(
-        job(recipe(num_steps=4, **rule), domain=lambda device: ToyDomain(reward_of=lambda index, action: 1.0)),
-        tmp_path / "flat",
-    )
+def test_groups_grow_where_they_are_flat_and_shrink_where_none_is_also_after_a_resume(tmp_path: Path) -> None:
+    stage = recipe(num_steps=4, dynamic_group_size=DynamicGroupSize(minimum=2, maximum=16))
+    every = CheckpointConfig(every=1, keep_last=9)
+    flat = job(stage, domain=lambda device: ToyDomain(reward_of=lambda index, action: 1.0), checkpoint=every)
+    train(flat, tmp_path / "flat")
     assert sizes(tmp_path / "flat") == [4, 8, 16, 16]
-    calls: list[int] = []
-    train(
-        job(
-            recipe(num_steps=4, **rule),
-            domain=lambda device: ToyDomain(reward_of=lambda index, action: float(calls.append(0) or len(calls))),
-        ),
-        tmp_path / "busy",
-    )
+    resume(flat, cut_back(tmp_path / "flat", 2))
+    assert sizes(tmp_path / "flat") == [4, 8, 16, 16]
+    numbers = itertools.count()
+    busy = job(stage, domain=lambda device: ToyDomain(reward_of=lambda index, action: float(next(numbers))))
+    train(busy, tmp_path / "busy")
     assert sizes(tmp_path / "busy") == [4, 2, 2, 2]
-
-
-def test_a_resumed_run_goes_on_with_the_size_it_had(tmp_path: Path) -> None:
-    rule = {"dynamic_group_size": DynamicGroupSize(minimum=2, maximum=16)}
-    flat = lambda device: ToyDomain(reward_of=lambda index, action: 1.0)  # noqa: E731
-    stage = recipe(num_steps=4, **rule)
-    train(job(stage, domain=flat, checkpoint=CheckpointConfig(every=1)), tmp_path / "run")
-    import shutil
-
-    for folder in (tmp_path / "run" / "checkpoints").iterdir():
-        if folder.name != "step-2":
-            shutil.rmtree(folder)
-    shutil.rmtree(tmp_path / "run" / "model")
-    resume(job(stage, domain=flat, checkpoint=CheckpointConfig(every=1)), tmp_path / "run")
-    assert sizes(tmp_path / "run") == [4, 8, 16, 16]
 
 
 def test_bounds_that_cannot_be_are_refused() -> None:

@@ -15,7 +15,7 @@ from groupwise.config import ConfigError
 from groupwise.learner.local import LocalLearner
 from groupwise.reference import EmaReference, FrozenReference, PeriodicReference, QualityGateReference, ReferencePolicy
 from groupwise.track import read_metrics
-from groupwise.training import train
+from groupwise.training.run.launch import train
 
 KL: dict[str, Any] = {"divergence.kind": "k3", "divergence.beta": 0.1}
 
@@ -26,38 +26,22 @@ def rows(path: Path, name: str) -> list[float]:
 
 def test_the_mixed_reference_enters_the_loss(tmp_path: Path) -> None:
     """With full mixing every step the policy is compared with itself, and the KL it is charged stays zero; with a
-    frozen reference it grows.
+    frozen reference it grows; an averaging reference stays between the start and the policy.
     """
-    kl = {}
-    for name, reference in (("frozen", FrozenReference()), ("mixed", PeriodicReference(sync_steps=1, alpha=1.0))):
-        train(job(replace(recipe(objective=KL, num_steps=6), reference=reference)), tmp_path / name)
-        kl[name] = rows(tmp_path / name, "kl")
-    assert max(kl["mixed"]) < 1e-12
-    assert kl["frozen"][-1] > 1e-4
-    assert rows(tmp_path / "mixed", "reference/distance") == [0.0] * 6
-    assert rows(tmp_path / "mixed", "reference/steps_since_mixed") == [0] * 6
-
-
-def test_the_sources_share_of_the_old_reference_is_converted() -> None:
-    module = nn.Linear(1, 1, bias=False)
-    nn.init.constant_(module.weight, 0.0)
-    reference = ReferencePolicy(
-        PeriodicReference(alpha=0.25, sync_steps=1),
-        LocalLearner(module),
-    )
-    nn.init.constant_(module.weight, 4.0)
-    reference.observe(1, None)
-    with reference.active():
-        assert module.weight.item() == 1.0
-
-
-def test_an_averaging_reference_stays_between_the_start_and_the_policy(tmp_path: Path) -> None:
-    distance = {}
-    for name, reference in (("frozen", FrozenReference()), ("ema", EmaReference(decay=0.8))):
-        train(job(replace(recipe(objective=KL, num_steps=8), reference=reference)), tmp_path / name)
-        distance[name] = rows(tmp_path / name, "reference/distance")
-    assert 0 < distance["ema"][-1] < 0.8 * distance["frozen"][-1]
-    assert rows(tmp_path / "ema", "reference/mixed") == [1.0] * 8
+    references = {
+        "frozen": FrozenReference(),
+        "mixed": PeriodicReference(sync_steps=1, alpha=1.0),
+        "ema": EmaReference(decay=0.8),
+    }
+    for name, reference in references.items():
+        train(job(replace(recipe(objective=KL, num_steps=5), reference=reference)), tmp_path / name)
+    assert max(rows(tmp_path / "mixed", "kl")) < 1e-12
+    assert rows(tmp_path / "frozen", "kl")[-1] > 1e-4
+    assert rows(tmp_path / "mixed", "reference/distance") == [0.0] * 5
+    assert rows(tmp_path / "mixed", "reference/steps_since_mixed") == [0] * 5
+    distance = {name: rows(tmp_path / name, "reference/distance")[-1] for name in ("ema", "frozen")}
+    assert 0 < distance["ema"] < 0.8 * distance["frozen"]
+    assert rows(tmp_path / "ema", "reference/mixed") == [1.0] * 5
 
 
 def test_the_quality_gate_keeps_a_policy_that_fell_out_of_the_reference(tmp_path: Path) -> None:
@@ -68,13 +52,13 @@ def test_the_quality_gate_keeps_a_policy_that_fell_out_of_the_reference(tmp_path
     def spoilt(device: Any) -> ToyDomain:
         return ToyDomain(num_decisions=1, reward_of=lambda index, action: float(int(action[0]) != index % 4))
 
-    stage = recipe(objective=KL, num_steps=8, evaluate_every=1, rate=0.3, metric="sampled_accuracy")
+    stage = recipe(objective=KL, num_steps=5, evaluate_every=1, rate=0.3, metric="sampled_accuracy")
     for name, reference in (
         ("gated", QualityGateReference(sync_steps=1, alpha=1.0, margin=0.0)),
         ("open", PeriodicReference(sync_steps=1, alpha=1.0)),
     ):
         train(job(replace(stage, reference=reference), domain=spoilt), tmp_path / name)
-    assert sum(rows(tmp_path / "gated", "reference/refused")) >= 5
+    assert sum(rows(tmp_path / "gated", "reference/refused")) >= 3
     assert sum(rows(tmp_path / "open", "reference/refused")) == 0
     assert rows(tmp_path / "gated", "reference/distance")[-1] > 0.1
     assert rows(tmp_path / "open", "reference/distance")[-1] == 0.0
@@ -92,18 +76,6 @@ def test_a_dynamic_beta_steers_the_kl(tmp_path: Path) -> None:
     assert kl["adaptive"] < 0.5 * kl["constant"]
 
 
-@pytest.mark.slow
-def test_an_entropy_bonus_keeps_the_policy_open(tmp_path: Path) -> None:
-    entropy = {}
-    for coefficient in (0.0, 0.1):
-        train(
-            job(recipe(objective={"entropy": max(coefficient, 1e-9)}, num_steps=25, rate=0.1)),
-            tmp_path / str(coefficient),
-        )
-        entropy[coefficient] = rows(tmp_path / str(coefficient), "entropy")[-1]
-    assert entropy[0.1] > 1.3 * entropy[0.0]
-
-
 def test_the_pull_to_the_reference_is_the_gradient_of_half_the_squared_distance() -> None:
     module = nn.Linear(2, 1, bias=False)
     reference = ReferencePolicy(FrozenReference(), LocalLearner(module))
@@ -113,18 +85,6 @@ def test_the_pull_to_the_reference_is_the_gradient_of_half_the_squared_distance(
     module.weight.grad = torch.ones(1, 2)
     assert reference.pull(0.1) == pytest.approx(0.1 * 25 / 2)
     assert torch.allclose(module.weight.grad, torch.tensor([[1.3, 0.6]]))
-
-
-@pytest.mark.slow
-def test_the_pull_keeps_the_policy_near_the_reference(tmp_path: Path) -> None:
-    distance = {}
-    for coefficient in (0.0, 3.0):
-        reference = FrozenReference() if coefficient else None
-        stage = recipe(objective={} if coefficient else KL, num_steps=15, l2_to_reference=coefficient)
-        train(job(replace(stage, reference=reference)), tmp_path / str(coefficient))
-        distance[coefficient] = rows(tmp_path / str(coefficient), "reference/distance")[-1]
-    assert distance[3.0] < 0.7 * distance[0.0]
-    assert rows(tmp_path / "3.0", "loss_l2")[-1] > 0
 
 
 def test_a_pull_to_an_adapter_that_is_switched_off_is_refused(tmp_path: Path) -> None:

@@ -11,7 +11,6 @@ import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from datetime import timedelta
-from typing import Any
 
 import pytest
 import torch
@@ -20,7 +19,6 @@ from torch.distributed.distributed_c10d import Store
 
 from groupwise.processes import ProcessLeftError
 from groupwise.training import distributed, rendezvous
-from groupwise.training.distributed import World, _sum_of
 from groupwise.training.rendezvous import Rendezvous, fresh_store
 
 
@@ -58,15 +56,6 @@ def test_a_process_that_does_not_come_is_named() -> None:
         fresh_store(HashStore(), 0, 3, timedelta(seconds=0.1))
     with pytest.raises(RuntimeError, match=r"rank 1 waited 0\.1 s"):
         fresh_store(HashStore(), 1, 3, timedelta(seconds=0.1))
-
-
-def test_a_process_that_is_waited_for_is_named_before_the_time_is_over(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    monkeypatch.setattr(rendezvous, "SECONDS", 0.0)
-    with pytest.raises(RuntimeError):
-        fresh_store(HashStore(), 0, 2, timedelta(seconds=0.2))
-    assert caplog.messages == ["of 2 processes, rank 1 did not come within 0 s; after 0.2 s the run ends"]
 
 
 def test_a_shared_store_that_nobody_holds_is_told_in_a_line(
@@ -127,11 +116,6 @@ def test_processes_that_came_to_different_exchanges_are_told() -> None:
             waited.result()
 
 
-def test_a_sum_is_named_alike_however_a_process_holds_its_summand() -> None:
-    """A gradient that lies otherwise is summed in a flat copy, and the run of both is sound."""
-    assert _sum_of(torch.ones(2, 3)) == _sum_of(torch.ones(6)) == "a sum of 6 float32"
-
-
 def test_who_has_left_is_waited_for_by_nobody() -> None:
     store = HashStore()
     first, second, third = (Rendezvous(store, rank, 3) for rank in range(3))
@@ -142,20 +126,6 @@ def test_who_has_left_is_waited_for_by_nobody() -> None:
     assert third.left() == ""
     with pytest.raises(ProcessLeftError, match=r"^process 2 has left the run: memory ran out$"):
         first.wait_for_all("values")
-
-
-def test_a_process_is_not_told_of_itself() -> None:
-    """Both blocks of a run tell of its end. The outer one said of its own process that another one had left."""
-    world = World(0, 2, 0, Rendezvous(HashStore(), 0, 2))
-    code = compile("def gather(error):\n    raise error\n", "/torch/distributed/c10d.py", "exec")
-    module: dict[str, Any] = {}
-    exec(code, module)
-    with (
-        pytest.raises(RuntimeError, match=r"^the connection broke$"),
-        world.reporting_errors(),
-        world.reporting_errors(),
-    ):
-        module["gather"](RuntimeError("the connection broke"))
 
 
 def test_a_store_that_ended_with_its_launcher_ends_the_run_in_a_sentence() -> None:

@@ -40,11 +40,9 @@ EVERY = [
 ]
 # Every method off-policy, adapters and weights in turn.
 EACH = [Case(method, lora=place % 2 == 0, minibatches=2) for place, method in enumerate(step_loss.METHODS)]
-# A ratio of decisions and of members, a correction, a moving reference, and two whose sums are over the whole batch;
-# on-policy, and two processes.
-HERE = ("grpo", "gspo", "dapo+tis", "ema", "reinforce_pp", "kl_cov")
+# A ratio of members, a correction of decisions, and one whose sums are over the whole batch; and two processes.
+HERE = ("gspo", "dapo+tis", "kl_cov")
 QUICK = [case for case in EACH if case.method in HERE]
-QUICK += [Case("rloo", lora=True)]
 QUICK += [
     Case("grpo", processes=2),
     Case("dapo+tis", True, 2),

@@ -10,8 +10,8 @@ from tests.training.toy import ToyDomain, job, recipe
 
 from groupwise.config import ConfigError, validate
 from groupwise.streams import Streams
-from groupwise.training import train
 from groupwise.training.config import TrainConfig
+from groupwise.training.run.launch import train
 from groupwise.training.sampling import WorstFirst
 
 
@@ -50,20 +50,16 @@ def test_what_is_left_of_the_first_pass_is_filled_up_with_the_worst() -> None:
 
 def test_a_run_draws_the_worst(tmp_path: Path) -> None:
     """Eight prompts that earn their number; a quarter of them is worst."""
-    counts: dict[str, Counter[int]] = {}
-    for name in ("epochs", "worst"):
-        seen = counts[name] = Counter()
+    counts: Counter[int] = Counter()
 
-        def reward(index: int, action: object, seen: Counter[int] = seen) -> float:
-            seen[index] += 1
-            return float(index)
+    def reward(index: int, action: object) -> float:
+        counts[index] += 1
+        return float(index)
 
-        rule = WorstFirst(share=0.25) if name == "worst" else None
-        stage = recipe(num_steps=12, prompts_per_step=2, rate=0.0001, worst_first=rule)
-        train(job(stage, domain=lambda device, reward=reward: ToyDomain(reward_of=reward)), tmp_path / name)
-    size = counts["epochs"][0] // 3
-    assert counts["epochs"] == dict.fromkeys(range(8), 3 * size)
-    assert counts["worst"] == {0: 9 * size, 1: 9 * size, **dict.fromkeys(range(2, 8), size)}
+    stage = recipe(num_steps=8, prompts_per_step=2, rate=0.0001, worst_first=WorstFirst(share=0.25))
+    train(job(stage, domain=lambda device: ToyDomain(reward_of=reward)), tmp_path / "run")
+    # Four members of every prompt, then of the two worst in each of four further steps.
+    assert counts == {0: 20, 1: 20, **dict.fromkeys(range(2, 8), 4)}
 
 
 def test_two_rules_at_once_are_refused() -> None:

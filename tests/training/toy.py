@@ -7,6 +7,7 @@ second.
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -22,7 +23,9 @@ from groupwise.records import Scored
 from groupwise.reward import RewardTable
 from groupwise.streams import Streams
 from groupwise.track import TrackConfig
-from groupwise.training import Job, OptimiserConfig, Recipe, TrainConfig
+from groupwise.training.config import TrainConfig
+from groupwise.training.job import Job, Recipe
+from groupwise.training.optimiser_config import OptimiserConfig
 
 NUM_ACTIONS = 4
 QUIET = TrackConfig(console="none", rollouts_every=2, num_rollouts=8)
@@ -256,6 +259,21 @@ def job(*recipes: Recipe, seed: int = 0, domain: Any = None, **settings: Any) ->
         {"name": "toy", "seed": seed},
         **{"track": QUIET, **settings},
     )
+
+
+def cut_back(run: Path, step: int) -> Path:
+    """Leaves of a whole run what a kill after the checkpoint of this step leaves; every step has to have one."""
+    for folder in (run / "checkpoints").glob("step-*"):
+        if int(folder.name.removeprefix("step-")) > step:
+            shutil.rmtree(folder)
+    shutil.rmtree(run / "model")
+    (run / "summary.json").unlink()
+    return run
+
+
+def saved_model(run: Path) -> bytes:
+    """The weights that a run ended with."""
+    return (run / "model" / "model.safetensors").read_bytes()
 
 
 def weights(module: nn.Module) -> Tensor:

@@ -1,5 +1,6 @@
 """Checkpoints: everything that a bit-exact resume needs, in safetensors and JSON, written completely or not at all."""
 
+# ruff: noqa: F401
 from groupwise.checkpoint.atomic import (
     StorageError,
     clear_unfinished_writes,
@@ -13,23 +14,3 @@ from groupwise.checkpoint.config import CheckpointConfig
 from groupwise.checkpoint.store import Checkpoint, CheckpointStore, natural, write_record
 from groupwise.checkpoint.tree import Cache, content_key, load_tree, save_tree
 from groupwise.config.files import cache_folder
-
-__all__ = [
-    "Cache",
-    "Checkpoint",
-    "CheckpointConfig",
-    "CheckpointStore",
-    "StorageError",
-    "cache_folder",
-    "clear_unfinished_writes",
-    "content_key",
-    "is_empty",
-    "load_tree",
-    "natural",
-    "new_folder",
-    "remove_folder",
-    "save_tree",
-    "unfinished_writes",
-    "write_file",
-    "write_record",
-]

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol, TypeVar, final
+from typing import Any, Protocol, TypeVar
 
 from groupwise.checkpoint.atomic import StorageError, new_folder, remove_folder, storage_error, unfinished_writes
 from groupwise.checkpoint.config import CheckpointConfig
@@ -39,7 +39,6 @@ class Peers(Protocol):
         ...
 
 
-@final
 class Alone:
     """One process without peers.
 
@@ -303,7 +302,6 @@ class CheckpointStore:
         )
 
 
-@final
 class _Manifest(Config):
     """The manifest of a checkpoint: its step and score, and the size and checksum of every file."""
 

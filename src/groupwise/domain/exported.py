@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, final
+from typing import Any
 
 from groupwise.causal_lm.gguf import model_name
 from groupwise.config import ImportPath
 from groupwise.runs import EvaluatedOn
 
 
-@final
 @dataclass(frozen=True)
 class Export:
     """A request of `groupwise export` to a domain.
@@ -38,7 +37,6 @@ class Export:
     evaluated_on: EvaluatedOn = field(default_factory=EvaluatedOn)
 
 
-@final
 @dataclass(frozen=True)
 class Card:
     """The text of a model card about an exported folder.
@@ -83,7 +81,6 @@ def base_model(settings: Mapping[str, Any]) -> str:
 # Python objects that a program hands over for a domain, as a domain's configuration refers to them.
 
 
-@final
 @dataclass(frozen=True)
 class RowsObject:
     """Rows of named columns that a program holds.
@@ -101,7 +98,6 @@ EvaluationObjects = RowsObject | str | Mapping[str, RowsObject | str] | None
 """Rows to evaluate on, the path of a file, or several of them by name."""
 
 
-@final
 @dataclass(frozen=True)
 class DomainObjects:
     """Objects of one domain; None stands for an argument that was left out.

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any, Final, TypeVar, final
+from typing import Any, Final, TypeVar
 
 import torch
 from torch import Tensor
@@ -48,7 +48,6 @@ _FEW = 4
 _Result = TypeVar("_Result")
 
 
-@final
 class PassSizes:
     """The rows of a pass, by kind of pass.
 

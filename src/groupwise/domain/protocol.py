@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Protocol, final, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import torch
@@ -23,7 +23,6 @@ CONSISTENCY = "consistency"
 """The auxiliary term that compares the policy's output with the reference's."""
 
 
-@final
 @dataclass(frozen=True)
 class Prompt:
     """The prompt that a group shares: a stable key and JSON-able columns."""
@@ -32,7 +31,6 @@ class Prompt:
     columns: Mapping[str, Any]
 
 
-@final
 @dataclass(frozen=True)
 class Samples(DecisionFields):
     """One batch of sampled members, whole groups. A sampler gives those `DecisionFields` that it knows; training adds
@@ -83,7 +81,9 @@ class Samples(DecisionFields):
             requires: the fields of `Rollouts` that the objective reads.
             density: true for log-probs of densities, false for those of probabilities.
         """
-        rewards = self.rewards
+        rewards, order = self.rewards, self.place.argsort(stable=True)
+        ordered = self.place[order]
+        within = torch.arange(len(order), device=order.device) - torch.searchsorted(ordered, ordered)
         behaviour = {"behaviour_log_prob": self.old_log_prob} if "behaviour_log_prob" in requires else {}
         return Rollouts(
             group=self.place,
@@ -95,7 +95,9 @@ class Samples(DecisionFields):
             },
             reward_weights=rewards.weights,
             truncated=self.truncated,
-            member=member_ids(self.place),
+            # The group's place in the step, then the member's place in its group: no id depends on how groups are dealt
+            # to processes.
+            member=self.place * _MOST_MEMBERS + torch.empty_like(within).index_copy_(0, order, within),
             density=density,
             auxiliary_count=self.auxiliary_count,
             reward_history=self.reward_history,
@@ -143,6 +145,7 @@ class Samples(DecisionFields):
         """Joins several batches; shorter ones are padded with masked decisions, groups are renumbered."""
         if len(parts) == 1:
             return parts[0]
+        assert all(part.settings == parts[0].settings for part in parts), "the rounds of a step are sampled alike"
         prompts = [prompt for part in parts for prompt in part.prompts]
         offsets = torch.tensor([0, *(len(part.prompts) for part in parts[:-1])]).cumsum(0).tolist()
 
@@ -185,16 +188,6 @@ class Samples(DecisionFields):
 _MOST_MEMBERS = 1 << 32
 
 
-def member_ids(place: Tensor) -> Tensor:
-    """Returns `[B]` ids that do not depend on the distribution of groups over processes: the group's place in the step,
-    then the member's place inside its group.
-    """
-    order = place.argsort(stable=True)
-    ordered = place[order]
-    within = torch.arange(len(place), device=place.device) - torch.searchsorted(ordered, ordered)
-    return place * _MOST_MEMBERS + torch.empty_like(place).index_copy_(0, order, within)
-
-
 def _decision_rewards(name: str, values: Sequence[Any], mask: Tensor) -> Tensor:
     """Returns a reward of every decision, `[B, T]`; masked decisions are 0."""
     for member, numbers in enumerate(values):
@@ -214,7 +207,6 @@ def _pad(value: Tensor, width: int, fill: float) -> Tensor:
     return torch.cat([value, value.new_full((value.shape[0], missing, *value.shape[2:]), fill)], dim=1)
 
 
-@final
 @dataclass(frozen=True)
 class Interval:
     """A number with the ends of its interval."""
@@ -227,7 +219,6 @@ class Interval:
 Cell = str | float | Interval | None
 
 
-@final
 @dataclass(frozen=True)
 class Table:
     """A table for people, made once when a run has ended.
@@ -247,7 +238,6 @@ class Table:
     notes: Sequence[str] = ()
 
 
-@final
 @dataclass(frozen=True)
 class Evaluation:
     """Results of an evaluation, on prompts that are held out where the domain has such.

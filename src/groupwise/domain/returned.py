@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
-from typing import Any, TypeVar, final
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
@@ -35,7 +35,6 @@ _NUM_SHOWN = 16
 T = TypeVar("T")
 
 
-@final
 class Fault(ValueError):
     """A domain's method returned something that training cannot use, or raised; the sentence begins with its name."""
 

@@ -7,7 +7,7 @@ import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Self, final
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from pydantic import Field
 
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from groupwise.streams import Streams
 
 
-@final
 @dataclass(frozen=True)
 class CausalLm:
     """A causal language model, as far as the memory of a step depends on it.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from typing import Any, final
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -13,7 +13,6 @@ from torch import Tensor, nn
 from groupwise.learner.shards import fill, local_part, reshard, sum_over_shards
 
 
-@final
 class LocalCopy:
     """A copy of the trained weights of a module of this process.
 

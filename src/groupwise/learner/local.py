@@ -10,29 +10,18 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import asdict
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, final
+from typing import Any
 
 import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
+from torch.distributed.device_mesh import DeviceMesh
 
 from groupwise.config import ConfigError, ImportPath, Problem, user_class, why_failed
+from groupwise.learner import shards
 from groupwise.learner.copy import LocalCopy, adapters, hash_weights
 from groupwise.learner.optimiser_source import OptimiserSource
 from groupwise.learner.protocol import OFFERS, Processes, Sizes, StepNumbers
-from groupwise.learner.shards import (
-    StoredTensor,
-    fill,
-    gathered,
-    local_part,
-    process_mesh,
-    release,
-    reshard,
-    whole_tensor,
-)
-
-if TYPE_CHECKING:
-    from torch.distributed.device_mesh import DeviceMesh
 
 
 def trained_parameters(module: nn.Module) -> list[nn.Parameter]:
@@ -124,18 +113,9 @@ def configure_optimiser(optimiser: torch.optim.Optimizer, numbers: StepNumbers, 
         }
 
 
-def gradient_norm(parameters: Sequence[nn.Parameter]) -> torch.Tensor:
-    """Returns the Euclidean norm over all gradients, on the parameters' device; 0 where there is none."""
-    gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
-    if not gradients:
-        return torch.zeros(())
-    return whole_tensor(torch.nn.utils.get_total_norm(gradients))
-
-
 _PER_MATRIX = 256
 
 
-@final
 class WeightChange:
     """The relative size of a step, `|w' - w| / |w|`, over evenly spread entries of every matrix; vectors (biases,
     scales of norms) count only where there is no matrix. Reading some hundred numbers takes no memory and hardly time.
@@ -247,7 +227,6 @@ WEIGHTS = "model.safetensors"
 """The file that `LocalLearner.save` writes."""
 
 
-@final
 class LocalLearner:
     """The learner of a module of this process. `groupwise.learner.protocol.Learner` documents its methods.
 
@@ -338,7 +317,8 @@ class LocalLearner:
         """Steps the optimiser where the gradient's norm is finite and above 0; returns the norm."""
         configure_optimiser(self.optimiser, numbers, rate_only=self._source is not None)
         parameters = self._trained
-        norm = gradient_norm(parameters)
+        gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
+        norm = shards.whole_tensor(torch.nn.utils.get_total_norm(gradients))
         size = float(norm)
         if math.isfinite(size) and size != 0.0:
             if numbers.max_grad_norm is not None:
@@ -413,18 +393,18 @@ class LocalLearner:
         """
         assert self._make_shards is not None, "preflight asks for the offer"
         self._device = device
-        self._whole, self.module = self.module, self._make_shards(process_mesh(device))
+        self._whole, self.module = self.module, self._make_shards(shards.process_mesh(device))
         self._whole.eval()
         # No optimiser step was taken yet, so the optimiser is built for the weights that are trained from here on.
         for stale in ("optimiser", "_trained"):
             self.__dict__.pop(stale, None)
-        release(self._whole)
+        shards.release(self._whole)
 
     @contextmanager
     def gathered(self, *, on_cpu: bool = False, here: bool = True) -> Iterator[None]:
         """Gives the whole module the live weights within the block, where they are spread."""
         device = torch.device("cpu") if on_cpu else self._device
-        with nullcontext() if self._whole is None else gathered(self.module, self._whole, device, here=here):
+        with nullcontext() if self._whole is None else shards.gathered(self.module, self._whole, device, here=here):
             yield
 
     @contextmanager
@@ -437,7 +417,7 @@ class LocalLearner:
         parameters = [] if self.optimiser.state else trained_parameters(self.module)
         self.module.train()
         try:
-            yield sum(2 * local_part(parameter).numel() * parameter.element_size() for parameter in parameters)
+            yield sum(2 * shards.local_part(parameter).numel() * parameter.element_size() for parameter in parameters)
         finally:
             self.module.train(training)
             for buffer, before in buffers:
@@ -447,18 +427,18 @@ class LocalLearner:
     def _reshard(self) -> None:
         """Makes the parameters shards again after a pass without gradient, where they are spread."""
         if self._whole is not None:
-            reshard(self.module)
+            shards.reshard(self.module)
 
     def _like_weights(self, record: Mapping[str, Any]) -> dict[str, Any]:
         """Returns the optimiser's record, in which moments that are stored or still to be sharded have become tensors
         like their weights.
         """
         parameters = [parameter for group in self.optimiser.param_groups for parameter in group["params"]]
-        pairs: list[tuple[Tensor, Tensor | StoredTensor]] = []
+        pairs: list[tuple[Tensor, Tensor | shards.StoredTensor]] = []
 
         def like_weight(place: int, value: Any) -> Any:
             parameter = parameters[place].detach()
-            stored = isinstance(value, StoredTensor)
+            stored = isinstance(value, shards.StoredTensor)
             if not stored and (self._whole is None or getattr(value, "shape", None) != parameter.shape):
                 return value
             pairs.append((torch.empty_like(parameter, dtype=value.dtype), value))
@@ -468,7 +448,7 @@ class LocalLearner:
             place: {name: like_weight(place, value) for name, value in moments.items()}
             for place, moments in record["state"].items()
         }
-        fill(pairs)
+        shards.fill(pairs)
         return {**record, "state": state}
 
     def close(self) -> None:
@@ -489,7 +469,7 @@ def trained_tensors(module: nn.Module) -> dict[str, Tensor]:
 
 
 @torch.no_grad()
-def load_tensors(module: nn.Module, tensors: Mapping[str, Tensor | StoredTensor]) -> None:
+def load_tensors(module: nn.Module, tensors: Mapping[str, Tensor | shards.StoredTensor]) -> None:
     """Copies tensors into the tensors of a module, in place.
 
     Args:
@@ -512,4 +492,4 @@ def load_tensors(module: nn.Module, tensors: Mapping[str, Tensor | StoredTensor]
             raise ValueError(
                 f"the checkpoint's {name} is {list(tensor.shape)} and this model's {list(live[name].shape)}"
             )
-    fill((live[name], tensor) for name, tensor in tensors.items())
+    shards.fill((live[name], tensor) for name, tensor in tensors.items())

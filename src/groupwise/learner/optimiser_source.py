@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, final
+from typing import Any
 
 
-@final
 @dataclass(frozen=True)
 class OptimiserSource:
     """The class of an optimiser and its arguments.

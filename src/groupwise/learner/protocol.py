@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol, final
+from typing import Any, Protocol
 
 import torch
 from torch import nn
@@ -29,7 +29,6 @@ OFFERS = {
 """Abilities that a learner may offer: name -> the ability as a verb phrase, for messages such as `it mixes ...`."""
 
 
-@final
 @dataclass(frozen=True)
 class StepNumbers:
     """The numbers of one optimiser step.
@@ -50,7 +49,6 @@ class StepNumbers:
     max_grad_norm: float | None = None
 
 
-@final
 @dataclass(frozen=True)
 class Sizes:
     """The number of weights of a learner.

@@ -26,7 +26,10 @@ def refuse_quantised(config: Any, place: str) -> None:
         Traceback (most recent call last):
         groupwise.config.errors.ConfigError: path = 'm': its weights are quantised (gptq), which Groupwise does not read; give the model as it was before it was quantised, where memory is short with dtype = "bfloat16" and an adapter (lora)
     """  # noqa: E501
-    settings = next((found for table in _tables(config) for key in _KEYS if (found := _entry(table, key))), None)
+    settings = next(
+        (found for table in (config, _entry(config, "text_config")) for key in _KEYS if (found := _entry(table, key))),
+        None,
+    )
     if settings is None:
         return
     method = _entry(settings, "quant_method") or ("bitsandbytes" if _entry(settings, "load_in_4bit") else None)
@@ -35,11 +38,6 @@ def refuse_quantised(config: Any, place: str) -> None:
         f"{place}: its weights are quantised ({name}), which Groupwise does not read; give the model as it"
         ' was before it was quantised, where memory is short with dtype = "bfloat16" and an adapter (lora)'
     )
-
-
-def _tables(config: Any) -> list[Any]:
-    """Returns the configuration and that of the language model inside it."""
-    return [config, _entry(config, "text_config")]
 
 
 def _entry(table: Any, key: str) -> Any:

@@ -15,16 +15,16 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeGuard, TypeVar, final
+from typing import TYPE_CHECKING, Any, TypeGuard, TypeVar
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
+from torch.distributed.device_mesh import DeviceMesh
 
 from groupwise.config import ConfigError
 
 if TYPE_CHECKING:
-    from torch.distributed.device_mesh import DeviceMesh
     from torch.distributed.tensor import DTensor
 
 
@@ -44,8 +44,6 @@ def process_mesh(device: torch.device, patience: timedelta = PATIENCE) -> Device
         device: the device of this process.
         patience: the time after which a collective operation that another process does not join is an error.
     """
-    from torch.distributed.device_mesh import DeviceMesh
-
     group: Any = dist.new_group(timeout=patience)
     return DeviceMesh.from_group(group, device.type)
 
@@ -273,7 +271,6 @@ def is_sharded(value: Any) -> TypeGuard[DTensor]:
 # its shards, and any number of processes read the parts that they need.
 
 
-@final
 @dataclass(frozen=True)
 class StoredTensor:
     """A tensor that several processes have written in shards; nothing is read before `fill` or `read_whole`.

@@ -30,7 +30,6 @@ _BOTH = (
 )
 
 
-@cache
 def methods_by_need() -> dict[str, dict[str, Method]]:
     """Returns the methods by the need that they serve, those of no paper last.
 
@@ -51,6 +50,7 @@ def methods_by_need() -> dict[str, dict[str, Method]]:
     }
 
 
+@cache
 def method_names() -> tuple[str, ...]:
     """Returns the names of all presets.
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, final
+from typing import Any
 
 from pydantic_core import from_json
 
@@ -28,7 +28,6 @@ class _Inside:
         return run.path / self.name
 
 
-@final
 @dataclass(frozen=True)
 class RunFolder:
     """The paths of one run.
@@ -316,7 +315,6 @@ _LONG, _GREAT = b"0" * (_MOST_DIGITS // 2), b"e000"
 """Digits and exponents, every digit written as 0 and without signs, of numbers that may not be finite."""
 
 
-@final
 @dataclass(frozen=True)
 class Lines:
     """The objects of a file of JSON lines.

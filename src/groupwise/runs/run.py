@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from importlib import metadata
 from pathlib import Path
-from typing import Any, Literal, TypeGuard, final
+from typing import Any, Literal, TypeGuard
 
 from groupwise import file_lock
 from groupwise.config import ConfigError, read_json
@@ -28,7 +28,6 @@ NOTED = "evaluated_on"
 """The entry of a start in `environment.json` that holds the counts."""
 
 
-@final
 @dataclass(frozen=True)
 class EvaluatedOn:
     """The number of prompts that a run is evaluated on, and how many of them are also trained on.
@@ -172,7 +171,6 @@ def _table(path: Path) -> dict[str, Any]:
 State = Literal["finished", "training", "unfinished"]
 
 
-@final
 @dataclass(frozen=True)
 class Run:
     """The readable content of a run folder.

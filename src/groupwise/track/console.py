@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from typing import Any
 
 from rich.console import Console, RenderableType
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.text import Text
 
 from groupwise.runs import EvaluatedOn
+from groupwise.track.tracker import Tracker
 
 SCORE_PREFIX = "eval/"
 _NARROW = 60
 _FIRST_ROWS = 10
 
 
-class ConsoleTracker:
+class ConsoleTracker(Tracker):
     """Shows the step, the time left, the reward, the score of the evaluations and the cause of what live diagnosis
     finds.
 
@@ -93,9 +93,6 @@ class ConsoleTracker:
                 f"step {step}/{self.total_steps}  {'  '.join([*labelled_numbers, *took, *alarm])}", soft_wrap=True
             )
 
-    def members(self, step: int, place: str, records: Sequence[Mapping[str, Any]], pictures: Mapping[str, Any]) -> None:
-        """Shows nothing: the members are in `rollouts/`."""
-
     def alarm(self, rule: str) -> None:
         """Shows the cause of what is wrong now, below the bar or at the end of a line."""
         self._alarm = rule
@@ -113,25 +110,19 @@ class ConsoleTracker:
             self._view = None
 
     def _parts(self, values: Mapping[str, float], evaluated: Mapping[str, float]) -> list[str]:
-        labelled_numbers = [
-            f"{label} {_short(values[name])}"
+        numbers = [
+            (label, values[name])
             for name, label in (("reward", "reward"), ("loss_sup", "supervised loss"))
             if name in values
         ]
         name = SCORE_PREFIX + self.score if self.score else ""
         if self.score and name in evaluated:
-            labelled_numbers.append(f"{self._evaluated_on.of(self.score)} {_short(evaluated[name])}")
-        return labelled_numbers
-
-
-def _short(value: float) -> str:
-    """Formats a number with three decimals, or a small one, such as a squared error, with three digits.
-
-    Example:
-        >>> _short(27.84731), _short(0.5), _short(-0.0014166)
-        ('27.847', '0.500', '-0.00142')
-    """
-    return f"{value:.3f}" if value == 0 or abs(value) >= 0.1 else f"{value:.3g}"
+            numbers.append((self._evaluated_on.of(self.score), evaluated[name]))
+        # A small number, such as a squared error, has three digits in place of three decimals.
+        return [
+            f"{label} {value:.3f}" if value == 0 or abs(value) >= 0.1 else f"{label} {value:.3g}"
+            for label, value in numbers
+        ]
 
 
 class _Screen(Console):

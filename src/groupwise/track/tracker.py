@@ -12,7 +12,7 @@ import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -21,33 +21,28 @@ from groupwise.config.files import check_file
 log = logging.getLogger("groupwise")
 
 
-class Tracker(Protocol):
-    """Receives what a run reports about itself."""
+class Tracker:
+    """Receives what a run reports about itself. Each method does nothing by default."""
 
     def metrics(self, step: int, values: Mapping[str, float]) -> None:
         """Writes the numbers of one step, by metric name."""
-        ...
 
     def members(self, step: int, place: str, records: Sequence[Mapping[str, Any]], pictures: Mapping[str, Any]) -> None:
         """Writes members of a step for people to read: `place` is `rollouts` or `evaluation`; images in
         records and `pictures` are `uint8`, `[H, W]` or `[H, W, 3]`.
         """
-        ...
 
     def note(self, text: str) -> None:
         """Writes a sentence for people: an event, a warning."""
-        ...
 
     def alarm(self, rule: str) -> None:
         """Shows the rule that names the cause of what is wrong now; an empty text means that nothing is wrong."""
-        ...
 
     def close(self) -> None:
         """Closes the tracker at the end of the run."""
-        ...
 
 
-class Trackers:
+class Trackers(Tracker):
     """Several trackers as one. The run's own record (`metrics.jsonl`) is not among them, since it must not fail
     silently.
 
@@ -74,23 +69,18 @@ class Trackers:
         return [type(tracker).__name__ for tracker in self._trackers]
 
     def metrics(self, step: int, values: Mapping[str, float]) -> None:
-        """Hands the numbers of one step to every tracker."""
         self._call_all("metrics", step, values)
 
     def members(self, step: int, place: str, records: Sequence[Mapping[str, Any]], pictures: Mapping[str, Any]) -> None:
-        """Hands members and pictures to every tracker."""
         self._call_all("members", step, place, records, pictures)
 
     def note(self, text: str) -> None:
-        """Hands a sentence to every tracker."""
         self._call_all("note", text)
 
     def alarm(self, rule: str) -> None:
-        """Hands the cause of what is wrong to every tracker."""
         self._call_all("alarm", rule)
 
     def close(self) -> None:
-        """Closes every tracker."""
         self._call_all("close")
 
     def _call_all(self, method: str, *arguments: object) -> None:

@@ -18,7 +18,7 @@ _RUN_ID = "wandb-run-id"
 """The file in the run folder that holds W&B's id of the run, so that a resumed run continues there."""
 
 
-class WandbTracker:
+class WandbTracker(Tracker):
     """Logs every metric of a step, members as a table, images as images, under the names that TensorBoard gets.
 
     A resumed run goes on in the run it began. W&B's process may have been killed before it had written, so that the
@@ -80,12 +80,6 @@ class WandbTracker:
         logged |= {f"{place}/{name}": self._wandb.Image(as_rgb(picture)) for name, picture in pictures.items()}
         self._log(step, logged)
 
-    def note(self, text: str) -> None:
-        """Does nothing: sentences are for the console."""
-
-    def alarm(self, rule: str) -> None:
-        """Does nothing: findings are for the console and `groupwise doctor`."""
-
     def close(self) -> None:
         """Ends the run at W&B. If W&B's process is gone, its hooks into Python's imports are removed too, because they
         would make later imports fail.
@@ -124,7 +118,7 @@ def _identity(folder: Path) -> str:
     return path.read_text().strip()
 
 
-class TensorboardTracker:
+class TensorboardTracker(Tracker):
     """Writes every metric as a scalar, members as a table of text, images as images.
 
     Args:
@@ -170,12 +164,6 @@ class TensorboardTracker:
         for name, picture in pictures.items():
             self._writer.add_image(f"{place}/{name}", as_rgb(picture), step, dataformats="HWC")
         self._writer.flush()
-
-    def note(self, text: str) -> None:
-        """Does nothing: sentences are for the console."""
-
-    def alarm(self, rule: str) -> None:
-        """Does nothing: findings are for the console and `groupwise doctor`."""
 
     def close(self) -> None:
         """Closes the event file."""

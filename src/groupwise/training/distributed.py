@@ -10,11 +10,11 @@ from __future__ import annotations
 import importlib
 import os
 import traceback
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, final
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -32,14 +32,7 @@ from groupwise.processes import ProcessLeftError, check_launch, is_launched, num
 from groupwise.statistics import Statistic
 from groupwise.training.rendezvous import JOIN_PATIENCE, PATIENCE, Rendezvous, fresh_store
 
-_BUCKET_BYTES = 64 * 2**20
-_ALONE_BYTES = 2**20
-"""Gradients of at least this size are summed in place: to copy such a gradient into a bucket and back would cost more
-CPU time than the exchange itself.
-"""
 
-
-@final
 @dataclass(frozen=True)
 class World:
     """The place of this process among its peers.
@@ -81,7 +74,7 @@ class World:
         if self.size == 1:
             return tensor
         total = tensor.clone().contiguous()
-        self._await_all(_sum_of(total))
+        self._await_all(f"a sum of {total.numel()} {str(total.dtype).removeprefix('torch.')}")
         dist.all_reduce(total)
         return total
 
@@ -146,8 +139,7 @@ class World:
         return range(start, start + base + (self.rank < extra))
 
     def sum_gradients(self, parameters: Sequence[torch.nn.Parameter]) -> None:
-        """Replaces every gradient by its sum over processes, in the order of the parameters: large ones in place,
-        small ones in buckets.
+        """Replaces every gradient by its sum over processes, in the order of the parameters.
 
         A parameter without a gradient on this process counts as zero; one without a gradient anywhere keeps none.
         """
@@ -155,17 +147,13 @@ class World:
             return
         has_gradient = torch.tensor([parameter.grad is not None for parameter in parameters], dtype=torch.int32)
         num_holders = self.sum(has_gradient.to(parameters[0].device)).tolist()
-        gradients = [
-            _gradient(parameter) for parameter, holders in zip(parameters, num_holders, strict=True) if holders
-        ]
-        for bucket in _buckets(gradients):
-            if len(bucket) == 1 and bucket[0].is_contiguous():
-                dist.all_reduce(bucket[0])
-                continue
-            flat = torch.cat([gradient.reshape(-1) for gradient in bucket])
-            dist.all_reduce(flat)
-            for gradient, summed in zip(bucket, flat.split([gradient.numel() for gradient in bucket]), strict=True):
-                gradient.copy_(summed.view_as(gradient))
+        for parameter, holders in zip(parameters, num_holders, strict=True):
+            if holders:
+                gradient = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
+                # The exchange needs contiguous numbers, the optimiser a gradient that lies as its weight does.
+                summed = gradient.contiguous()
+                dist.all_reduce(summed)
+                parameter.grad = gradient.copy_(summed)
 
     def sum_statistics(self, values: Mapping[str, Statistic]) -> dict[str, Statistic]:
         """Sums statistics over processes. A process may lack some of them (it had no members), which counts as zero.
@@ -178,19 +166,7 @@ class World:
         """
         if self.size == 1:
             return dict(values)
-        shapes: dict[str, tuple[str, int]] = {}
-        for process_shapes in self.gather(
-            {name: (type(value).__name__, value.sums.numel()) for name, value in values.items()}
-        ):
-            shapes |= process_shapes
-        if not shapes:
-            return {}
-        summands = {}
-        for name in sorted(shapes):
-            kind, num_sums = shapes[name]
-            sums = values[name].sums.cpu() if name in values else torch.zeros(num_sums, dtype=torch.float64)
-            summands[name] = getattr(statistics, kind)(sums)
-        return statistics.reduce_statistics(summands, self.sum)
+        return statistics.add(self.gather({name: type(value)(value.sums.cpu()) for name, value in values.items()}))
 
 
 def check_group() -> None:
@@ -297,30 +273,3 @@ def _of_the_connection(error: BaseException) -> bool:
     """Returns whether an operation of `torch.distributed` raised the error."""
     files = [Path(frame.filename).parts for frame in traceback.extract_tb(error.__traceback__)]
     return isinstance(error, RuntimeError) and any("distributed" in parts and "torch" in parts for parts in files)
-
-
-def _sum_of(tensor: Tensor) -> str:
-    return f"a sum of {tensor.numel()} {str(tensor.dtype).removeprefix('torch.')}"
-
-
-def _gradient(parameter: torch.nn.Parameter) -> Tensor:
-    if parameter.grad is None:
-        parameter.grad = torch.zeros_like(parameter)
-    return parameter.grad
-
-
-def _buckets(tensors: Iterable[Tensor]) -> list[list[Tensor]]:
-    alone: list[list[Tensor]] = []
-    buckets: list[list[Tensor]] = []
-    filled = 0
-    for tensor in tensors:
-        size = tensor.numel() * tensor.element_size()
-        if size >= _ALONE_BYTES:
-            alone.append([tensor])
-            continue
-        if not buckets or filled + size > _BUCKET_BYTES or buckets[-1][0].dtype != tensor.dtype:
-            buckets.append([])
-            filled = 0
-        buckets[-1].append(tensor)
-        filled += size
-    return [*alone, *buckets]

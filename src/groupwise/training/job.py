@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, final
+from typing import Any
 
 import torch
 
@@ -25,11 +25,6 @@ from groupwise.training.config import TrainConfig
 from groupwise.training.optimiser_config import AnyOptimiser, OptimiserConfig
 
 
-def _unchanged(domain: Domain) -> Domain:
-    return domain
-
-
-@final
 @dataclass(frozen=True)
 class Recipe:
     """One stage with every setting resolved.
@@ -56,7 +51,7 @@ class Recipe:
     optimiser: AnyOptimiser = field(default_factory=OptimiserConfig)
     reference: ReferenceConfig | None = None
     sampling: Mapping[str, Schedule] = field(default_factory=dict)
-    adapt: Callable[[Domain], Domain] = _unchanged
+    adapt: Callable[[Domain], Domain] = lambda domain: domain
     measures: Mapping[str, Any] = field(default_factory=dict)
 
     def on(self, *, density: bool) -> Recipe:
@@ -104,7 +99,6 @@ class Recipe:
         return self.objective.needs_reference or self.compares or self.train.l2_to_reference > 0
 
 
-@final
 class Domains:
     """The domain of every stage, built once for each different setting; all of them share one module.
 
@@ -152,7 +146,6 @@ class Domains:
         return list({id(domain): domain for domain in (self.base, *self._adapted.values())}.values())
 
 
-@final
 @dataclass(frozen=True)
 class Job:
     """The complete description of a run.

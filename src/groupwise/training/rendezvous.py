@@ -17,7 +17,7 @@ import time
 import uuid
 from contextlib import suppress
 from datetime import timedelta
-from typing import Final, final
+from typing import Final
 
 from torch.distributed import DistNetworkError
 from torch.distributed.distributed_c10d import PrefixStore, Store
@@ -41,7 +41,6 @@ left.
 log = logging.getLogger("groupwise")
 
 
-@final
 class Rendezvous:
     """The place where the processes of one start of a run meet before each exchange.
 

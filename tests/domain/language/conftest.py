@@ -30,7 +30,7 @@ TINY = {
     "sampling": {"max_new_tokens": 8},
     "rewards": {
         "correct": {"kind": "exact_answer", "extract": {"after": "answer"}},
-        "worked": {"kind": "callable", "path": "groupwise.domain.language.source.cups:worked", "role": "judge"},
+        "worked": {"kind": "callable", "path": "groupwise.domain.language.source.toys:worked", "role": "judge"},
     },
 }
 

@@ -34,15 +34,6 @@ def written(tokenizer, ids):
     return tokenizer.decode(ids)
 
 
-def test_texts_stay_texts_unless_the_template_is_always_used(tokenizer):
-    assert written(tokenizer, Chat(tokenizer, ChatConfig()).encode_prompt("2 + 2?")) == "2 + 2?"
-    always = Chat(tokenizer, ChatConfig(use="always", system="Be brief.", template_arguments={"mood": "happy"}))
-    assert (
-        written(tokenizer, always.encode_prompt("2 + 2?"))
-        == "[system]Be brief.<|end|>\n[user]2 + 2?<|end|>\n[assistant](happy)"
-    )
-
-
 def test_messages_are_rendered_and_keep_their_own_system_message(tokenizer):
     chat = Chat(tokenizer, ChatConfig(system="Be brief."))
     messages = [{"role": "system", "content": "happy"}, {"role": "user", "content": "ab"}]
@@ -236,12 +227,6 @@ def test_pieces_and_characters_lose_nothing(kind, text):
     ids = tokenizer.encode(text)
     assert tokenizer.unk_token_id not in ids
     assert tokenizer.decode(ids) == text
-
-
-def test_pieces_keep_tags_whole_and_digits_apart():
-    tokenizer = build_tokenizer("pieces", ["<think>is 12.</think> <answer>"])
-    tokens = [tokenizer.decode([token]) for token in tokenizer.encode("<think>is 12.</think> <answer>")]
-    assert tokens == ["<think>", "is", " 1", "2", ".", "</think>", " <answer>"]
 
 
 def test_the_vocabulary_does_not_depend_on_order_and_special_tokens_are_apart():

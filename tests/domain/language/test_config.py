@@ -27,11 +27,6 @@ def test_reading_it_imports_neither_torch_nor_transformers():
     )
 
 
-def test_the_configuration_survives_json(config):
-    made = config()
-    assert validate(LanguageConfig, made.model_dump(mode="json")) == made
-
-
 @pytest.mark.parametrize(
     ("over", "message"),
     [

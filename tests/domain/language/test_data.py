@@ -7,7 +7,23 @@ import pytest
 from groupwise.config import ConfigError, merge, validate
 from groupwise.domain.language.config import DataConfig, DemonstrationsConfig
 from groupwise.domain.language.data import split
-from groupwise.domain.language.source import Cups, Files, HiddenNumber
+from groupwise.domain.language.source import Cups, Files
+
+
+def write_two(row, seed):
+    return ["a", "b"]
+
+
+def shout(row):
+    return {**row, "prompt": row["question"].upper(), "answer": "yes"}
+
+
+def forget(row):
+    return row["question"]
+
+
+def with_prompt(row):
+    return {"prompt": row.get("question"), **row}
 
 
 def files(tmp_path, rows, name="train.json", **more):
@@ -44,14 +60,6 @@ def test_a_column_that_some_rows_lack_is_none_there_and_stays_in_the_others(tmp_
     assert columns == [None, "two", "three"]
 
 
-def test_a_file_of_its_own_to_hold_out(tmp_path):
-    files(tmp_path, numbered(3, 9), "test.json")
-    source = files(tmp_path, numbered(1, 2, 3), held_out_paths=(str(tmp_path / "test.json"),))
-    splits = split(DataConfig(source=source, num_held_out=5, prompt_column="question"))
-    assert [prompt.columns["solution"] for prompt in splits.held_out] == ["3", "9"]
-    assert [prompt.columns["solution"] for prompt in splits.train] == ["1", "2"]
-
-
 def test_demonstrations_come_from_the_training_prompts_a_column_or_a_writer(tmp_path):
     data = DataConfig(source=files(tmp_path, numbered(1, 2, 3)), num_held_out=1, prompt_column="question")
     assert [each.turns for each in split(data, DemonstrationsConfig(column="work")).demonstrations] == [
@@ -67,24 +75,8 @@ def test_demonstrations_come_from_the_training_prompts_a_column_or_a_writer(tmp_
         split(data, DemonstrationsConfig(writer=f"{__name__}:write_two"))
 
 
-def test_repeats_are_different_texts_for_the_same_prompt():
-    data = DataConfig(source=HiddenNumber(), num_train=5, num_held_out=5)
-    once, often = (
-        split(data, DemonstrationsConfig()).demonstrations,
-        split(data, DemonstrationsConfig(repeats=4)).demonstrations,
-    )
-    assert len(often) == 20
-    assert often[::4] == once
-    assert len({each.turns for each in often[:4]}) > 1
-    assert len({each.prompt.key for each in often[:4]}) == 1
-
-
 def write(row, seed):
     return [row["solution"], "right", "good"]
-
-
-def write_two(row, seed):
-    return ["a", "b"]
 
 
 def test_a_template_fills_in_columns_and_names_what_it_lacks(tmp_path):
@@ -97,14 +89,6 @@ def test_a_template_fills_in_columns_and_names_what_it_lacks(tmp_path):
     )
     with pytest.raises(ConfigError, match=unfilled):
         split(DataConfig(source=source, num_held_out=1, prompt_template="Q: {query}"))
-
-
-def shout(row):
-    return {**row, "prompt": row["question"].upper(), "answer": "yes"}
-
-
-def forget(row):
-    return row["question"]
 
 
 def test_a_function_may_change_rows_and_what_fails_in_it_is_said(tmp_path):
@@ -173,28 +157,6 @@ def test_data_that_cannot_be_used_say_why(tmp_path, rows, settings, message):
         split(DataConfig(**{"source": files(tmp_path, rows), "num_held_out": 1, **settings}))
 
 
-def test_a_template_that_makes_one_prompt_of_several_rows_still_gives_as_many_as_asked():
-    """Only the first swap is left of a game, so most games share their prompt: more are drawn until the
-    prompts differ.
-    """
-    settings = DataConfig(source=Cups(num_cups=4), num_train=6, num_held_out=3, prompt_template="{prompt:.15}")
-    splits = split(settings, DemonstrationsConfig(num=4))
-    shown = [
-        each.columns["prompt"]
-        for each in (*splits.train, *splits.held_out, *(told.prompt for told in splits.demonstrations))
-    ]
-    assert len(shown) == len(set(shown)) == 13
-
-
-def test_an_evaluation_file_that_is_the_training_file_leaves_nothing_to_train_on(tmp_path):
-    source = files(tmp_path, numbered(1, 2, 3, 4), held_out_paths=(str(tmp_path / "train.json"),))
-    with pytest.raises(
-        ConfigError,
-        match=r"all 4 rows of data\.source = .* are evaluated on too, .* give other prompts to train on, or a smaller",
-    ):
-        split(DataConfig(source=source, num_held_out=4, prompt_column="question"))
-
-
 def test_evaluation_sets_are_files_or_sources_and_nothing_of_them_is_trained_on(tmp_path):
     (tmp_path / "hard.json").write_text(json.dumps(numbered(9, 2, 9)))
     data = validate(
@@ -213,10 +175,6 @@ def test_evaluation_sets_are_files_or_sources_and_nothing_of_them_is_trained_on(
     assert [prompt.columns["solution"] for prompt in splits.train] == ["1", "3"]
     assert splits.num_removed == 1
     assert data.evaluated_apart
-
-
-def with_prompt(row):
-    return {"prompt": row.get("question"), **row}
 
 
 @pytest.mark.parametrize(
@@ -263,9 +221,3 @@ def test_a_null_in_a_template_is_nothing(tmp_path, template, prompt):
     (made,) = split(DataConfig(source=source, prompt_template=template, num_held_out=1)).train
     assert made.columns["prompt"] == prompt
     assert made.columns["context"] is None
-
-
-def test_a_part_of_a_null_names_its_row(tmp_path):
-    source = files(tmp_path, [{"meta": None}])
-    with pytest.raises(ConfigError, match=r"cannot be filled in for the row .*'meta': None.*TypeError"):
-        split(DataConfig(source=source, prompt_template="{meta[city]}", num_held_out=1))

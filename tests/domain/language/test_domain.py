@@ -3,7 +3,6 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,11 +10,9 @@ import torch
 from tests.domain.language.calling_model import calling_tokenizer
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from groupwise.causal_lm import sampler
-from groupwise.causal_lm.config import SamplingConfig, SmallModelConfig
+from groupwise.causal_lm.config import SmallModelConfig
 from groupwise.causal_lm.small import small_model
 from groupwise.config import ConfigError
-from groupwise.domain.protocol import Prompt, Samples
 from groupwise.records import Scored
 from groupwise.reward import RewardError
 from groupwise.streams import Streams
@@ -52,13 +49,6 @@ def test_rescoring_gives_what_the_sampler_recorded(build):
     assert some.entropy is None
 
 
-def test_batches_of_two_temperatures_are_rescored_each_at_its_own(build):
-    domain = build()
-    both = Samples.concatenate([sample(domain, temperature=0.5), sample(domain, temperature=2.0, step=1)])
-    scored = domain.score(both, everything(both), frozenset({"log_prob"}))
-    torch.testing.assert_close(scored.log_prob.masked_fill(~both.mask, 0.0), both.old_log_prob, atol=1e-10, rtol=0)
-
-
 def test_a_members_text_depends_on_its_own_seed_alone(build):
     domain = build()
     whole = sample(domain, prompts=4, group=3)
@@ -72,33 +62,10 @@ def test_a_members_text_depends_on_its_own_seed_alone(build):
     ] != whole_texts
 
 
-def test_seeds_are_keyed_by_purpose_step_prompt_and_member(build):
-    domain = build()
-    prompt, other = domain.prompts([0, 1])
-    settings = SamplingConfig(max_new_tokens=8)
-
-    def tokens(seeds):
-        ids = [domain.tokenizer.encode(prompt.columns["prompt"])]
-        batch = sampler.GroupBatch(ids, len(seeds), settings, seeds)
-        return sampler.sample(domain.policy.backbone, batch, tokenizer=domain.tokenizer).token_lists()
-
-    samples = domain.sample([other, prompt], 2, streams=Streams(0), step=5, settings={}, requires=ALL).select(
-        torch.tensor([2, 3])
-    )
-    expected = tokens([Streams(0).seed("sample", 5, prompt.key, member) for member in range(2)])
-    assert [
-        row[:length].tolist() for row, length in zip(samples.payload["tokens"], samples.payload["length"], strict=True)
-    ] == expected
-    domain = build(data={"num_held_out": 3})
-    prompt = Prompt(domain.evaluate(streams=Streams(0)).records[-1]["key"], domain._evaluation[""].prompts[-1].columns)
-    text = domain.tokenizer.decode(tokens([Streams(0).seed("evaluate", prompt.key, 0)])[0], skip_special_tokens=True)
-    assert domain.evaluate(streams=Streams(0)).records[-1]["text"] == text
-
-
 def test_known_cotangents_give_autograds_gradient(build):
     domain = build()
-    samples = Samples.concatenate([sample(domain, temperature=0.5), sample(domain, step=1)])
-    rows = torch.tensor([0, 3, 7, 11])
+    samples = sample(domain, temperature=0.5)
+    rows = torch.tensor([0, 3, 2, 1])
     torch.manual_seed(0)
     shape = samples.mask[rows].shape
     cotangents = Scored(torch.randn(shape, dtype=torch.float64), entropy=torch.randn(shape, dtype=torch.float64))
@@ -163,16 +130,6 @@ def test_demonstrations_of_a_chat_end_where_sampling_of_the_folder_ends(build, t
     assert re.fullmatch(r"answer \d ?<end_of_turn>", text), text
 
 
-def test_demonstrations_of_a_step_are_a_function_of_the_step(build):
-    domain = build()
-    prompts = [
-        [prompt.key for prompt in domain.demonstrations(4, streams=Streams(0), step=step).prompts] for step in (0, 0, 1)
-    ]
-    assert prompts[0] == prompts[1] != prompts[2]
-    assert len(domain.demonstrations(99, streams=Streams(0), step=0)) == 12
-    assert build(demonstrations=None).demonstrations(4, streams=Streams(0), step=0) is None
-
-
 def test_rewards_see_the_text_and_the_columns(build):
     domain = build(rewards={"short": {"kind": "soft_overlong", "max_length": 8, "cache_length": 8}})
     samples = sample(domain)
@@ -224,26 +181,6 @@ def test_rewards_read_the_turn_that_a_limit_cut_off(build):
         assert messages.parsed == messages
 
 
-class EarnsNothing:
-    """An environment that answers and never rewards."""
-
-    def reset(self, columns):
-        return ""
-
-    def step(self, action):
-        return "", None, True
-
-
-def test_an_environment_that_earns_nothing_leaves_the_other_rewards_as_they_are(build):
-    silent = {"kind": "callable", "path": f"{__name__}:EarnsNothing"}
-    domain = build(environment=silent, rewards={"brief": {"kind": "length", "target": 2, "weight": 0.5}})
-    table = domain.reward(sample(domain))
-    assert table.values["environment"] == [0.0] * 6
-    assert table.total() == [0.5 * brief for brief in table.values["brief"]]
-    only = build(environment=silent, rewards={"correct": None, "worked": None})
-    assert only.reward(sample(only)).values["environment"] == [None] * 6
-
-
 def test_evaluation_is_greedy_and_sampled_and_the_same_twice(build):
     domain = build(evaluation={"num_samples": 2, "num_texts": 1})
     first, second = domain.evaluate(streams=Streams(0)), domain.evaluate(streams=Streams(0))
@@ -263,16 +200,6 @@ def test_evaluation_is_greedy_and_sampled_and_the_same_twice(build):
     assert domain.evaluate(streams=Streams(1)).metrics["greedy/length"] == first.metrics["greedy/length"]
     tuned = build(evaluation={"num_prompts": 2}, **{"rewards": {"worked": None}})
     assert len(tuned.evaluate(streams=Streams(0)).records) == 4
-
-
-def test_settings_of_a_stage_keep_the_model(build, config):
-    domain = build()
-    other = domain.adapted(config(sampling={"max_new_tokens": 3}))
-    assert other.module is domain.module
-    assert sample(other).mask.shape[1] <= 3
-    assert domain.adapted(config()) is domain
-    with pytest.raises(ConfigError, match="model: it belongs to the whole run"):
-        domain.adapted(config(model={"shape": {"hidden_size": 32}}))
 
 
 def test_the_saved_folder_is_plain_transformers(build, tmp_path):
@@ -377,19 +304,3 @@ def test_a_mixture_of_experts_says_that_nothing_balances_its_load_and_its_gradie
     )
     assert router.grad is not None
     assert router.grad.abs().max() > 0
-
-
-def test_a_server_that_no_evaluation_asks_need_not_hold_the_held_out_prompts(build: Any, tmp_path: Path) -> None:
-    """With `sync = "none"` this process samples them."""
-    held_out = tmp_path / "held_out.jsonl"
-    held_out.write_text(json.dumps({"prompt": "one " * 30, "answer": "1"}) + "\n")
-    longest = {}
-    for sync in ("none", "folder"):
-        domain = build(
-            data={"evaluation": {"long": str(held_out)}},
-            rewards={"worked": None},
-            engine={"kind": "vllm", "address": "http://localhost:9", "sync": sync},
-        )
-        longest[sync] = domain.policy.engine._fleet.longest
-    assert longest["none"] == max(map(len, domain._train.ids.values())) + 8
-    assert longest["folder"] == max(map(len, domain._evaluation["long"].ids.values())) + 8 > longest["none"]

@@ -9,12 +9,11 @@ from typing import Any
 
 import pytest
 import torch
-from trl import chat_template_utils
 from trl.chat_template_utils import parse_response, qwen3_template
 
 from groupwise.causal_lm.config import SmallModelConfig
 from groupwise.causal_lm.small import character_tokenizer, small_model
-from groupwise.domain.language.chat import Chat, Conversations, parsed_tool_turn, parsed_turn, unreadable_template
+from groupwise.domain.language.chat import Chat, Conversations, parsed_turn, unreadable_template
 from groupwise.domain.language.config import ChatConfig
 from groupwise.domain.language.environment import ChatTools
 from groupwise.reward.completions import in_form
@@ -68,14 +67,6 @@ def test_a_turn_is_read_as_trl_reads_it(turn: str, opened: str) -> None:
     assert in_form([[]], [read], None) == [[parse_response(made, ids, prefix=prefix, tools=[])]]
     assert in_form(["1?"], [read], None) == [text]
     assert type(in_form([[]], [read], "text")[0]) is str
-
-
-def test_a_call_that_is_nested_too_deeply_is_a_message_of_its_text() -> None:
-    """It ended the run with a RecursionError, though a turn is the model's."""
-    made, turn = tokenizer(), f"<tool_call>\n{'[' * 5000}"
-    expected = {"role": "assistant", "content": "text"}
-    assert parsed_turn(made, "text", made.encode(turn), made.encode("<|im_start|>assistant\n")).message == expected
-    assert parsed_tool_turn(made, "text", turn, thinking=False) == expected
 
 
 def test_rewards_of_a_chat_find_thoughts_apart_and_texts_whole(build: Any, tmp_path: Path) -> None:
@@ -191,17 +182,3 @@ def test_a_response_template_that_reads_nothing_is_told(template: Any, reason: s
     (remark,) = unreadable_template(made)
     assert reason in remark
     assert "messages are given to rewards as they were written" in remark
-
-
-TEMPLATES = {
-    name: value
-    for name, value in vars(chat_template_utils).items()
-    if name.endswith("_template") and isinstance(value, dict)
-}
-
-
-@pytest.mark.parametrize("name", TEMPLATES)
-def test_the_response_templates_that_trl_ships_read_a_plain_answer(name: str) -> None:
-    made = tokenizer()
-    made.response_template = TEMPLATES[name]
-    assert unreadable_template(made) == []

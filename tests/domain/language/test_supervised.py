@@ -3,7 +3,6 @@ from __future__ import annotations
 import pytest
 import torch
 
-from groupwise.config import ConfigError
 from groupwise.domain.language.chat import Chat, build_tokenizer
 from groupwise.domain.language.config import ChatConfig
 from groupwise.domain.language.data import Demonstration
@@ -39,11 +38,6 @@ def test_a_turn_that_ends_with_a_stop_text_needs_no_end_token(chat):
     assert example.tokens.count(eos) == 1
 
 
-def test_a_demonstration_longer_than_the_context_is_refused(chat):
-    with pytest.raises(ConfigError, match="has 3 tokens beside the prompt's 4, above the model's context of 6"):
-        encode_demonstration(Demonstration(PROMPT, (" so 2",)), chat, None, (1,), (), 6)
-
-
 def test_a_corpus_encodes_at_once_only_what_may_be_too_long():
     chat = Chat(build_tokenizer("pieces", ["1+1 ? so 2"]), ChatConfig())
     texts = ["2", "2 " * 9, "so"]
@@ -71,43 +65,3 @@ def test_a_batch_counts_target_tokens_and_reinforces_none(chat):
     assert samples.auxiliary_count["supervised"].tolist() == [2, 4]
     assert samples.payload["length"].tolist() == [2, 5]
     assert samples.payload["target"].tolist() == [[True, True, False, False, False], [True, True, False, True, True]]
-
-
-# Each as the folders of the family write a last turn, with the tokens of generation_config.json beside eos_token.
-FAMILIES = {
-    "gemma": ("{{ 'U' + m.content }}", "<end_of_turn>\n", "", ("<eos>", "<end_of_turn>"), "<end_of_turn>"),
-    "phi_3": ("{{ 'U' + m.content }}", "<|end|>\n", "{{ eos_token }}", ("<eos>", "<|end|>"), "<|end|>"),
-    "llama_3": ("{{ 'U' + m.content }}", "<|eot_id|>", "", ("<eos>", "<|eot_id|>"), "<|eot_id|>"),
-    "llama_2": ("{{ 'U' + m.content }}", " <eos>", "", ("<eos>",), " <eos>"),
-    "no_token_of_sampling": ("{{ 'U' + m.content }}", "<|other|>", "", ("<eos>",), "<eos>"),
-    "no_assistant": ("{{ raise_exception('users only') if m.role != 'user' }}", "", "", ("<eos>",), "<eos>"),
-}
-
-
-@pytest.mark.parametrize("family", FAMILIES)
-def test_a_turn_of_a_chat_ends_as_its_template_ends_one(family):
-    written, end, last, ends, expected = FAMILIES[family]
-    tokenizer = build_tokenizer("characters", ["U 0123456789 ?\n"])
-    tokenizer.add_special_tokens(
-        {"eos_token": "<eos>", "additional_special_tokens": ["<end_of_turn>", "<|end|>", "<|eot_id|>", "<|other|>"]}
-    )
-    tokenizer.chat_template = (
-        f"{{% for m in messages %}}{written}{end}{{% endfor %}}{{% if not add_generation_prompt %}}{last}{{% endif %}}"
-    )
-    ids = tokenizer.convert_tokens_to_ids(list(ends))
-    messages = [{"role": "user", "content": "1?"}]
-    prompt = Prompt("p", {"prompt": messages})
-    example = encode_demonstration(Demonstration(prompt, ("2",)), Chat(tokenizer, ChatConfig()), None, ids, (), None)
-    assert tokenizer.decode(example.tokens) == f"2{expected}"
-    assert all(example.target)
-    text = Prompt("t", {"prompt": "1?"})
-    example = encode_demonstration(Demonstration(text, ("2",)), Chat(tokenizer, ChatConfig()), None, ids, (), None)
-    assert tokenizer.decode(example.tokens) == "2<eos>", "outside a chat no template says how a turn ends"
-    if family == "no_assistant":
-        return
-    conversation = encode_demonstration(
-        Demonstration(prompt, ("2", "3", "4")), Chat(tokenizer, ChatConfig()), None, ids, (), None
-    )
-    after = end if family == "no_token_of_sampling" else end.removeprefix(expected)
-    assert tokenizer.decode(conversation.tokens) == f"2{expected}{after}U3{end}4{expected}"
-    assert sum(conversation.target) == 2 + 2 * len(tokenizer.encode(expected))

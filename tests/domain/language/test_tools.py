@@ -77,33 +77,10 @@ def test_a_model_calls_a_tool_and_learns_from_what_it_wrote_alone(tmp_path):
     assert all(0 <= row["logged/tools/failed_calls"] <= row["logged/tools/call_frequency"] for row in steps)
 
 
-def test_a_tool_that_raises_is_answered_in_one_line():
-    call = CALL.replace('"add"', '"wrong"')
-    step = ChatTools(tools=(f"{__name__}:wrong",), parser="hermes").open().step(call)
-    assert step.messages[0]["content"] == "error: ZeroDivisionError: broken"
-
-
 def talk(config: ChatTools, tokenizer: Any, max_new_tokens: int = 200) -> Conversations:
     chat = Chat(tokenizer, ChatConfig(), config.schemas)
     columns = [{"prompt": QUESTION}] * 2
     return Conversations(config.for_template(chat.template), columns, chat, [tokenizer.eos_token_id], max_new_tokens)
-
-
-def test_the_prefix_stays_as_it_was_sampled_and_results_follow():
-    tokenizer = calling_tokenizer()
-    config = ChatTools(tools=(f"{HERE}:add",))
-    conversations = talk(config, tokenizer)
-    turn = [*tokenizer.encode(f"{CALL} {CALL}"), tokenizer.eos_token_id]
-    reply = conversations.answer(1, turn)
-    assert tokenizer.decode(reply) == "[tool] 5 [tool] 5 [assistant]"
-    assert conversations.answer(1, [*tokenizer.encode("answer 5"), tokenizer.eos_token_id]) is None
-    assert [message["role"] for message in conversations.messages[1]] == ["assistant", "tool", "tool", "assistant"]
-    ids = [message["tool_call_id"] for message in conversations.messages[1][1:3]]
-    assert ids == [call["id"] for call in conversations.messages[1][0]["tool_calls"]]
-    assert conversations.counts == [
-        {"tools/call_frequency": 0.0, "tools/failed_calls": 0.0},
-        {"tools/call_frequency": 2.0, "tools/failed_calls": 0.0},
-    ]
 
 
 def test_turns_and_calls_have_an_end():
@@ -116,24 +93,6 @@ def test_turns_and_calls_have_an_end():
     assert last.done
     assert last.action is not None
     assert last.action["tool_calls"]
-
-
-@pytest.mark.parametrize(
-    ("call", "answer"),
-    [
-        ("<tool_call> add </tool_call>", "error: the call is no JSON: Expecting value at character 1"),
-        ('<tool_call>{"name": "subtract"}</tool_call>', "error: no tool 'subtract'; there are add"),
-        ('<tool_call>{"name": "add", "arguments": {"a": 1}}</tool_call>', "error: add needs the argument b"),
-        (
-            '<tool_call>{"name": "add", "arguments": {"a": 1, "b": "__import__(\'os\')"}}</tool_call>',
-            "error: b: Input should be a valid integer",
-        ),
-    ],
-)
-def test_a_call_that_cannot_be_made_is_answered_in_one_line(call, answer):
-    step = ChatTools(tools=(f"{HERE}:add",), parser="hermes").open().step(call)
-    assert [message["content"] for message in step.messages] == [answer]
-    assert step.counts == {"tools/call_frequency": 1.0, "tools/failed_calls": 1.0}
 
 
 def test_a_result_cannot_end_its_own_message():

@@ -24,8 +24,8 @@ from groupwise.experiment.runner import job_of
 from groupwise.objective.batch import Running
 from groupwise.reference import ReferencePolicy
 from groupwise.streams import Streams
-from groupwise.training import Recipe
 from groupwise.training.distributed import World
+from groupwise.training.job import Recipe
 from groupwise.training.run.stages import stage_reference
 from groupwise.training.step.passes import step_demonstrations
 from groupwise.training.step.rollouts import Collected

@@ -22,7 +22,7 @@ import groupwise
 from groupwise.config import ConfigError
 from groupwise.integrations.trl import objective_of
 from groupwise.integrations.trl.keys import DECIDED, MAPPED, REFUSED, ignored_fields
-from groupwise.training import OptimiserConfig
+from groupwise.training.optimiser_config import OptimiserConfig
 
 
 def short(completions: Any, **columns: Any) -> list[float]:

@@ -18,7 +18,6 @@ import torch
 from tests.experiment.tiny import TINY
 from tests.training.toy import ToyDomain, ToyPolicy, job, recipe, supervised
 
-from groupwise import training
 from groupwise.domain.language.policy import LocalPolicy
 from groupwise.domain.protocol import Evaluation
 from groupwise.experiment import load_experiment
@@ -28,8 +27,8 @@ from groupwise.objective.slot import AdmissionSlot, AdvantageSlot
 from groupwise.records import Scored
 from groupwise.reward import RewardTable
 from groupwise.track import TrackConfig
-from groupwise.training import Recipe
-from groupwise.training.run import loop
+from groupwise.training.job import Recipe
+from groupwise.training.run import launch, loop
 from groupwise.training.step import state, step
 
 QUIET = TrackConfig(console="none", rollouts_every=0)
@@ -235,7 +234,7 @@ def toy(*recipes: Recipe, domain: Callable[[], ToyDomain] = ToyDomain) -> Callab
             "objective": recipes[-1].objective.model_dump(mode="json"),
             "train": recipes[-1].train.model_dump(mode="json"),
         }
-        training.train(replace(job(*recipes, domain=lambda device: domain(), track=QUIET), resolved=resolved), folder)
+        launch.train(replace(job(*recipes, domain=lambda device: domain(), track=QUIET), resolved=resolved), folder)
 
     return train
 

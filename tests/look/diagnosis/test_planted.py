@@ -22,7 +22,7 @@ from groupwise.objective import Objective
 from groupwise.objective.preset import method_names
 from groupwise.runs import read_run
 from groupwise.track import TrackConfig
-from groupwise.training import resume, train
+from groupwise.training.run.launch import resume, train
 from groupwise_look.diagnosis import RULES, Finding, diagnose
 from groupwise_look.diagnosis.rule import LOOKS
 

@@ -17,7 +17,8 @@ from groupwise.domain.language.domain import LanguageDomain
 from groupwise.runs import Run, read_run
 from groupwise.streams import Streams
 from groupwise.track import TrackConfig
-from groupwise.training import Job, Recipe, train
+from groupwise.training.job import Job, Recipe
+from groupwise.training.run.launch import train
 
 TRACK = TrackConfig(console="none", rollouts_every=1, num_rollouts=64)
 

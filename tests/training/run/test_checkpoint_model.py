@@ -18,15 +18,6 @@ from groupwise.training.run.evaluation import write_model_of
 from groupwise.training.step.state import Progress, TrainState
 
 
-def test_a_state_without_average_has_the_same_record_after_a_resume() -> None:
-    state, resumed = (TrainState(Progress(), ObjectiveState(), ToyDomain().learner) for _ in range(2))
-    resumed.restore(state.record(World(), 0), World())
-    for each in (state, resumed):
-        each.reference.observe(1, 0.5)
-    assert state.record(World(), 0)["average"] == resumed.record(World(), 0)["average"]
-    assert (state.reference.score, state.average.score) == (0.5, None)
-
-
 def test_the_averaged_weights_are_written_and_another_models_refused(tmp_path: Path) -> None:
     torch.manual_seed(0)
     domain = ToyDomain()

@@ -84,17 +84,16 @@ def test_a_step_is_that_of_the_class(path: str):
         assert torch.equal(ours, theirs)
 
 
-@pytest.mark.parametrize("path", ["torch.optim:SGD", pytest.param("torch.optim:Adafactor", marks=pytest.mark.slow)])
-def test_a_resumed_run_ends_with_the_same_bits(tiny: Path, tmp_path: Path, path: str):
+def test_a_resumed_run_ends_with_the_same_bits(tiny: Path, tmp_path: Path):
+    path = "torch.optim:SGD"
     changes = ["stages.grpo.num_steps=4", "checkpoint.keep_last=20"]
     experiment = load_experiment(tiny, [*changes, *keys(path, CLASSES[path])])
     whole = train(experiment, out=tmp_path / "whole").folder.path
     assert json.loads((whole / "config.json").read_text())["optimiser"]["path"] == path
-    for step in (2, 5):
-        part = cut_back(whole, step, tmp_path / f"part{step}")
-        resume(part, run_code=True)
-        weights = [load_file(run / "model" / "model.safetensors") for run in (whole, part)]
-        assert all(torch.equal(weights[0][name], weights[1][name]) for name in weights[0])
+    part = cut_back(whole, 5, tmp_path / "part")
+    resume(part, run_code=True)
+    weights = [load_file(run / "model" / "model.safetensors") for run in (whole, part)]
+    assert all(torch.equal(weights[0][name], weights[1][name]) for name in weights[0])
 
 
 def test_a_stage_may_have_another_optimiser_than_the_one_before(tiny: Path, tmp_path: Path):
@@ -103,8 +102,6 @@ def test_a_stage_may_have_another_optimiser_than_the_one_before(tiny: Path, tmp_
     state = CheckpointStore(run / "checkpoints", changed.checkpoint).latest().load()["learner"]
     assert state["optimiser_source"]["path"] == "torch.optim:SGD"
     assert "step" not in str(state["optimiser"]["state"])
-    again = train(changed, out=tmp_path / "again", start=str(run)).folder.path
-    assert (again / "summary.json").is_file()
 
 
 def test_moments_are_forgotten():

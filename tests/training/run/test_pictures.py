@@ -32,12 +32,6 @@ def test_records_hold_places_relative_to_the_run_folder(tmp_path: Path):
     assert np.array_equal(np.asarray(Image.open(tmp_path / records[0]["image"])), image.numpy())
 
 
-def test_nothing_is_made_where_there_are_no_pictures(tmp_path: Path):
-    assert with_files([{"text": "a"}], tmp_path / "none", tmp_path) == [{"text": "a"}]
-    assert write_pictures(tmp_path / "none", {}) == []
-    assert not (tmp_path / "none").exists()
-
-
 @pytest.mark.parametrize(
     "picture", [torch.zeros(2, 2), torch.zeros(3, 2, 2, dtype=torch.uint8), torch.zeros(2, dtype=torch.uint8)]
 )

@@ -11,11 +11,10 @@ import torch
 from tests.training.toy import ToyDomain, job, recipe, supervised
 
 from groupwise.config import ConfigError
-from groupwise.reference import EmaReference
 from groupwise.streams import Streams
-from groupwise.training import Job, Recipe, TrainConfig
+from groupwise.training.config import TrainConfig
 from groupwise.training.distributed import World
-from groupwise.training.job import Domains
+from groupwise.training.job import Job, Recipe
 from groupwise.training.optimiser_config import OptimiserFromPath
 from groupwise.training.run.preflight import check_configuration, check_domain, precision_remarks
 
@@ -39,15 +38,6 @@ def test_float16_is_refused_because_no_loss_is_scaled() -> None:
     domain.module.to(torch.float16)
     with pytest.raises(ConfigError, match=r"weights in float16, .* no loss is scaled here; write domain\.model\.dtype"):
         check_domain(domain, recipe(method="grpo", num_steps=1, prompts_per_step=4, group_size=4), Streams(0), World())
-
-
-def test_fewer_prompts_than_a_batch_make_smaller_steps() -> None:
-    job = Job("few", 0, [recipe(prompts_per_step=16, minibatches=12)], build_domain=lambda device: ToyDomain())
-    domains = Domains(ToyDomain())
-    fitted = job.fitted(domains)
-    assert (fitted.recipes[0].train.prompts_per_step, fitted.recipes[0].train.minibatches) == (8, 8)
-    assert "a step takes all 8 training prompts (train.prompts_per_step = 16)" in fitted.remarks[-1]
-    assert fitted.fitted(domains) == fitted
 
 
 def test_what_several_processes_cannot_do_is_told_before_a_model_is_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -125,13 +115,6 @@ def test_a_configuration_that_cannot_work(build_job: Any, match: str) -> None:
         check_configuration(build_job())
 
 
-def test_a_reference_without_use() -> None:
-    chosen = recipe()
-    unused = Recipe(chosen.name, chosen.objective, chosen.train, chosen.optimiser, reference=EmaReference())
-    with pytest.raises(ConfigError, match="no term of the objective uses a reference"):
-        check_configuration(job(unused))
-
-
 @pytest.mark.parametrize(
     ("settings", "match"),
     [
@@ -146,7 +129,7 @@ def test_settings_of_training_that_contradict(settings: dict[str, Any], match: s
 
 
 def test_cuda_where_there_is_none(tmp_path: Path) -> None:
-    from groupwise.training import train
+    from groupwise.training.run.launch import train
 
     with pytest.raises(ConfigError, match="PyTorch sees no CUDA device"):
         train(job(recipe(device="cuda")), tmp_path / "run")

@@ -26,8 +26,3 @@ def test_both_files_say_the_same(tmp_path: Path) -> None:
         (tmp_path / "tables" / "lead.md").read_text()
         == "How far ahead\n\n| by | 1 shot | 2 shots |\n|---|---|---|\n| kNN | 0.100 [0.050, 0.200] | - |\n| none | 0.500 | x |\n\nA note.\n"  # noqa: E501
     )
-
-
-def test_nothing_to_write_makes_no_folder(tmp_path: Path) -> None:
-    write_tables(tmp_path / "tables", [])
-    assert not (tmp_path / "tables").exists()

@@ -22,15 +22,24 @@ from groupwise.training.step.step import collect, draw_prompts, update_policy
 RESAMPLE = {"admission.kind": "resample", "admission.max_rounds": 8}
 
 
+class OnePast(AdvantageSlot):
+    """Follows the rewards of this process alone."""
+
+    def __call__(self, rewards: Grouped, running: Running) -> tuple[torch.Tensor, Running]:
+        mean = float(rewards.value.mean())
+        return rewards.compared(rewards.value - running.mean), running.follow(mean, 1.0, 1.0, 0.5)
+
+
+class NoPast(AdvantageSlot):
+    """Keeps a deviation that one value has none of."""
+
+    def __call__(self, rewards: Grouped, running: Running) -> tuple[torch.Tensor, Running]:
+        return rewards.compared(rewards.value - rewards.mean), running.follow(0.0, float("nan"), 1.0, 0.5)
+
+
 def only_even(index: int, action: Any) -> float:
     """Groups of odd prompts are flat; of even ones the eight members practically never agree."""
     return float(action[0] + 10 * action[1] + 100 * action[2]) if index % 2 == 0 else 1.0
-
-
-def test_a_batch_repeats_exactly() -> None:
-    first, second = (gathered(recipe())[2] for _ in range(2))
-    assert torch.equal(first.samples.payload["action"], second.samples.payload["action"])
-    assert torch.equal(first.batch.advantage, second.batch.advantage)
 
 
 def test_resampling_fills_the_batch_with_the_first_admitted_groups() -> None:
@@ -51,14 +60,6 @@ def test_statistics_count_the_drawn_groups_and_not_only_the_admitted() -> None:
     flat = collected.statistics["frac_reward_zero_std"].finish("flat")["flat"]
     assert flat == sum(index % 2 for index in drawn) / len(drawn)
     assert flat > 0
-
-
-class OnePast(AdvantageSlot):
-    """Follows the rewards of this process alone."""
-
-    def __call__(self, rewards: Grouped, running: Running) -> tuple[torch.Tensor, Running]:
-        mean = float(rewards.value.mean())
-        return rewards.compared(rewards.value - running.mean), running.follow(mean, 1.0, 1.0, 0.5)
 
 
 class First:
@@ -85,13 +86,6 @@ def test_running_statistics_of_one_process_alone_are_refused() -> None:
         ConfigError, match=r"OnePast' has other running statistics on process 1 than on process 0 \(mean_sum = "
     ):
         collect(step)
-
-
-class NoPast(AdvantageSlot):
-    """Keeps a deviation that one value has none of."""
-
-    def __call__(self, rewards: Grouped, running: Running) -> tuple[torch.Tensor, Running]:
-        return rewards.compared(rewards.value - rewards.mean), running.follow(0.0, float("nan"), 1.0, 0.5)
 
 
 def test_running_statistics_that_are_no_number_do_not_differ() -> None:
@@ -163,21 +157,6 @@ def test_the_reference_scores_under_its_own_weights() -> None:
     assert (collected.batch.acted.reference_log_prob - collected.samples.recorded.log_prob).abs().max() > 0.1
 
 
-def test_members_carry_the_same_ids_however_groups_are_dealt_out() -> None:
-    collected = gathered(recipe(group_size=3))[2]
-    ids = collected.batch.acted.member
-    assert ids.unique().numel() == len(ids)
-    assert torch.equal(ids >> 32, collected.samples.place)
-    assert sorted((ids & 0xFFFF).tolist()) == sorted([0, 1, 2] * 4)
-
-
-def test_a_batch_of_several_rounds_is_as_discrete_as_its_domain() -> None:
-    objective = RESAMPLE | {"credit.gradient_adaptive.signal": "surprisal"}
-    collected = gathered(recipe(objective=objective, group_size=8), num_prompts=24, reward_of=only_even)[2]
-    assert collected.numbers["num_rounds"] >= 2
-    assert collected.batch.admitted.all()
-
-
 @settings(max_examples=50, deadline=None)
 @given(size=st.integers(1, 20), counts=st.lists(st.integers(1, 20), min_size=1, max_size=12), seed=st.integers(0, 5))
 def test_no_draw_and_no_epoch_holds_a_prompt_twice(size: int, counts: list[int], seed: int) -> None:
@@ -190,11 +169,3 @@ def test_no_draw_and_no_epoch_holds_a_prompt_twice(size: int, counts: list[int],
     assert all(
         len(set(indices)) == len(indices) and set(indices) <= set(range(size)) for indices in prompts_of_epoch.values()
     )
-
-
-def test_epochs_and_seeds_have_orders_of_their_own() -> None:
-    order_of_epoch, drawn = draw_prompts(Streams(0), 50, 0, 50)
-    second, _ = draw_prompts(Streams(0), 50, drawn, 50)
-    other_order, _ = draw_prompts(Streams(1), 50, 0, 50)
-    assert sorted(order_of_epoch) == list(range(50))
-    assert len({tuple(order_of_epoch), tuple(second), tuple(other_order)}) == 3

@@ -10,20 +10,16 @@ import torch
 from tests.training.step.test_update import gathered
 from tests.training.toy import recipe
 
-from groupwise.domain.protocol import Samples, member_ids
+from groupwise.domain.protocol import Samples
 from groupwise.reward import RewardError
 
 
 def test_ids_number_the_members_of_a_group_in_any_order_of_rows() -> None:
-    shuffled = torch.tensor([4, 0, 9, 4, 0, 4])
-    assert [(number >> 32, number & 0xFFFF) for number in member_ids(shuffled).tolist()] == [
-        (4, 0),
-        (0, 0),
-        (9, 0),
-        (4, 1),
-        (0, 1),
-        (4, 2),
-    ]
+    members = gathered(recipe(group_size=3))[2].samples.select(torch.arange(6))
+    shuffled = replace(members, place=torch.tensor([4, 0, 9, 4, 0, 4]))
+    ids = shuffled.rollouts(frozenset(), density=False).member
+    expected = [(4, 0), (0, 0), (9, 0), (4, 1), (0, 1), (4, 2)]
+    assert [(number >> 32, number & 0xFFFF) for number in ids.tolist()] == expected
 
 
 def test_joined_rounds_keep_the_fields_of_every_member() -> None:

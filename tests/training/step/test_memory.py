@@ -6,13 +6,12 @@ from __future__ import annotations
 
 import json
 import math
-import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from tests.training.toy import ToyDomain, job, recipe
+from tests.training.toy import ToyDomain, cut_back, job, recipe, saved_model
 
 from groupwise.checkpoint import CheckpointConfig, CheckpointStore
 from groupwise.domain.protocol import Samples
@@ -20,7 +19,7 @@ from groupwise.reward import Rewards, RewardTable, UnitTests
 from groupwise.reward.wall import machine_wall
 from groupwise.reward.wall.machine_wall import Wall
 from groupwise.track import read_metrics
-from groupwise.training import resume, train
+from groupwise.training.run.launch import resume, train
 from groupwise.training.sampling import AdaptiveSampling
 from groupwise.training.step.state import RewardMemory, group_comparisons
 from groupwise_selection.reward import Vqa
@@ -38,16 +37,6 @@ def test_the_newest_rewards_stay_and_come_last() -> None:
     assert torch.equal(past[1], torch.tensor([2.0, 3.0], dtype=torch.float64))
     assert past[0].isnan().all()
     assert memory.add([(0, [4.0]), (1, [1.0])]) == {"history/num_prompts": 2.0, "history/gain": 1.5}
-
-
-def test_a_stage_remembers_what_it_reads() -> None:
-    memory = RewardMemory(draws={0: (1, 0.0)})
-    sizes = []
-    for rule in ({}, {"objective": TRACKED}, {"objective": TRACKED, "adaptive_sampling": AdaptiveSampling(memory=9)}):
-        memory.begin_stage(recipe(**rule), ToyDomain())
-        sizes.append(memory.size)
-    assert sizes == [0, 6, 9]
-    assert memory.draws == {}
 
 
 def test_a_prompt_counts_from_its_third_draw_and_loses_its_one_value_for_good() -> None:
@@ -110,21 +99,12 @@ def test_the_past_reaches_the_advantages_the_metrics_and_the_checkpoint(tmp_path
 
 
 def test_a_run_that_was_cut_off_goes_on_with_the_past(tmp_path: Path) -> None:
-    stage = recipe(num_steps=5, objective=TRACKED, adaptive_sampling=AdaptiveSampling(threshold=0.5))
-    history_job = job(stage, checkpoint=CheckpointConfig(every=1))
-    train(history_job, tmp_path / "whole")
-    shutil.copytree(tmp_path / "whole", tmp_path / "cut")
-    for folder in (tmp_path / "cut" / "checkpoints").iterdir():
-        if folder.name not in ("step-3", "step-4"):
-            shutil.rmtree(folder)
-    for folder in (tmp_path / "cut" / "checkpoints").glob("step-4"):
-        shutil.rmtree(folder)
-    shutil.rmtree(tmp_path / "cut" / "model")
-    (tmp_path / "cut" / "summary.json").unlink()
-    resume(history_job, tmp_path / "cut")
-    assert (tmp_path / "cut" / "model" / "model.safetensors").read_bytes() == (
-        tmp_path / "whole" / "model" / "model.safetensors"
-    ).read_bytes()
+    stage = recipe(num_steps=4, objective=TRACKED, adaptive_sampling=AdaptiveSampling(threshold=0.5))
+    history_job = job(stage, checkpoint=CheckpointConfig(every=1, keep_last=9))
+    train(history_job, tmp_path / "run")
+    expected = saved_model(tmp_path / "run")
+    resume(history_job, cut_back(tmp_path / "run", 2))
+    assert saved_model(tmp_path / "run") == expected
 
 
 def test_fields_are_compared_inside_groups_and_decision_by_decision() -> None:

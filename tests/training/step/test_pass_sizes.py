@@ -13,9 +13,8 @@ from tests.images.diffusion import small
 from tests.training.toy import job, recipe, weights
 
 from groupwise.checkpoint import CheckpointConfig
-from groupwise.config import ConfigError
 from groupwise.domain.pass_sizes import SAMPLING, UPDATE
-from groupwise.training import resume, train
+from groupwise.training.run.launch import resume, train
 
 EVERY: dict[str, Any] = {"checkpoint": CheckpointConfig(every=1)}
 
@@ -72,9 +71,3 @@ def test_a_resumed_run_cuts_as_the_run_before_it_did(tmp_path: Path) -> None:
     resume(job(stage(), domain=enough, **EVERY), tmp_path / "run")
     assert enough.domain.pass_sizes.record() == sizes, "though it would have memory for more"
     assert max(num for num, with_gradient in enough.passes if not with_gradient) <= 7
-
-
-def test_not_even_one_row_is_one_line_with_keys_of_the_domain(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"memory ran out .*write .*domain\.transitions_at_once = 1") as caught:
-        train(job(stage(), domain=Opened(with_gradient=0)), tmp_path / "run")
-    assert "completion" not in str(caught.value)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, final
+from typing import Any
 
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
+from torch import Tensor
 from transformers import PreTrainedTokenizerFast
 
 from groupwise.causal_lm.prompt import encode_middle, encode_prompts, render_chat, without_nulls
@@ -19,10 +20,6 @@ from groupwise.domain.language.tools import THOUGHT_CLOSES, THOUGHT_OPENS
 from groupwise.domain.protocol import Samples
 from groupwise.reward.completions import ParsedConversation, ParsedText, content_text
 
-if TYPE_CHECKING:
-    from torch import Tensor
-
-
 Messages = list[dict[str, Any]]
 
 # The mark replaces the policy's turn where only the text after it is needed. No template writes the mark by itself.
@@ -30,7 +27,6 @@ _MARK = "\u2402the policy's turn\u2403"
 _PROBE = "resultofatool"
 
 
-@final
 class Chat:
     """The encoding of prompts and of an environment's answers as token ids.
 
@@ -251,7 +247,7 @@ def unreadable_template(tokenizer: Any) -> list[str]:
     ids = tokenizer.encode("4", add_special_tokens=False)
     try:
         if reads_turns(tokenizer):
-            _read(tokenizer, ids, ids)
+            _message(tokenizer, ids, ids)
     except (ValueError, TypeError) as error:
         return [
             f"response_template: the tokenizer's reads not even the answer '4' ({' '.join(str(error).split())[:200]});"
@@ -290,7 +286,7 @@ def parsed_turn(tokenizer: Any, text: str, ids: Sequence[int], prefix: Sequence[
     message: Mapping[str, Any] = {"role": "assistant", "content": text}
     try:
         if ids:
-            message = _read(tokenizer, ids, prefix)
+            message = _message(tokenizer, list(ids), list(prefix))
     # The model wrote the turn, and may break every rule of its own format.
     except (ValueError, TypeError, RecursionError):
         pass
@@ -314,10 +310,6 @@ def parsed_tool_turn(tokenizer: Any, text: str, turn: str, *, thinking: bool) ->
         return {"role": "assistant", "content": text}
 
 
-def _read(tokenizer: Any, ids: Sequence[int], prefix: Sequence[int]) -> dict[str, Any]:
-    return _message(tokenizer, list(ids), list(prefix))
-
-
 def _message(tokenizer: Any, turn: Any, prefix: Any, template: Mapping[str, Any] | None = None) -> dict[str, Any]:
     message = tokenizer.parse_response(turn, template, prefix=prefix)
     if message is None:
@@ -338,7 +330,6 @@ _MARK_TOKENS = 16
 """An upper bound on the tokens of a thought mark and the space after it, if they are read letter by letter."""
 
 
-@final
 class Conversations:
     """The environments of a batch, which the sampler calls when a turn ends.
 

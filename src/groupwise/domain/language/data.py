@@ -9,7 +9,7 @@ import math
 import string
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, final
+from typing import Any, Literal
 
 from groupwise.causal_lm.prompt import cut_left, encode_middle
 from groupwise.config import ConfigError, check_plain, nearest, user_callable, why_failed
@@ -26,7 +26,6 @@ from groupwise.reward.completions import excerpt
 _SEED_STRIDE = 1_000_003
 
 
-@final
 @dataclass(frozen=True)
 class Demonstration:
     """A prompt and its continuation: turns of the policy and of the environment alternate, and the first and last are
@@ -37,7 +36,6 @@ class Demonstration:
     turns: tuple[str, ...]
 
 
-@final
 @dataclass(frozen=True)
 class Splits:
     """Prompts trained on, evaluated on (by the name of the set; the only set has the empty name) and demonstrated, and
@@ -354,7 +352,6 @@ def _demonstrations(
 # Prompts as token ids, with a limit on their length and a count of what the limit cost.
 
 
-@final
 @dataclass(frozen=True)
 class Tokenized:
     """The prompts that fit into the length limit.
@@ -400,8 +397,9 @@ def tokenize(
             )
         if limit is not None and len(prompt_ids) > limit:
             if overlong == "error":
+                shown = excerpt(str(prompt.columns["prompt"]))
                 raise ConfigError(
-                    f"data: the prompt {_excerpt(prompt)} has {len(prompt_ids)} tokens and there is room for {limit}"
+                    f"data: the prompt {shown!r} has {len(prompt_ids)} tokens and there is room for {limit}"
                     " (max_prompt_tokens, or the model's context less sampling.max_new_tokens); write overlong ="
                     " 'drop' or 'truncate', or a smaller sampling.max_new_tokens"
                 )
@@ -453,8 +451,3 @@ def encode(prompt: Prompt, chat: Chat, environment: EnvironmentKind | None) -> l
     if messages is not None:
         return chat.encode_prompt([*messages, {"role": chat.config.reply_role, "content": opening}])
     return chat.encode_prompt(content) + encode_middle(chat.tokenizer, opening)
-
-
-def _excerpt(prompt: Prompt) -> str:
-    text = str(prompt.columns["prompt"])
-    return repr(text if len(text) <= 60 else text[:60] + "...")

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, final
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -18,17 +18,9 @@ from groupwise.causal_lm.sampler import GroupBatch, written_texts
 from groupwise.causal_lm.scoring import ScoringInputs
 from groupwise.config import ConfigError
 from groupwise.domain.base import Domain, in_shares
+from groupwise.domain.language import chat, data
 from groupwise.domain.language import evaluate as evaluate_module
-from groupwise.domain.language.chat import (
-    Chat,
-    Conversations,
-    read_texts,
-    reads_turns,
-    token_texts,
-    unreadable_template,
-)
 from groupwise.domain.language.config import LanguageConfig
-from groupwise.domain.language.data import Splits, prompt_limit, split, tokenize
 from groupwise.domain.language.evaluate import remarks_of_columns, remarks_of_counts, remarks_of_form
 from groupwise.domain.language.policy import LocalPolicy, Policy, open_policy
 from groupwise.domain.language.supervised import Corpus, as_samples, encode_demonstration, has_few_letters
@@ -38,36 +30,14 @@ from groupwise.reward import RewardError, RewardEvent, Rewards, RewardTable
 from groupwise.reward.scoring.table import check_columns
 from groupwise.streams import Streams
 
-# Converts members to the inputs of scoring, and scored fields to a record.
 
-
-def by_temperature(
-    samples: Samples, requires: frozenset[str], compute: Callable[[ScoringInputs, Tensor | None], dict[str, Tensor]]
-) -> dict[str, Tensor]:
-    """Computes fields `[B, T]` of members that share a temperature together; where all share one, nothing is copied.
-
-    Args:
-        samples: the members.
-        requires: names of the fields.
-        compute: the inputs of some members, and their rows (None for all) -> their fields.
+def scoring_inputs(samples: Samples, requires: frozenset[str]) -> ScoringInputs:
+    """Returns the inputs of scoring; positions that no loss reads are skipped by its mask. All members of a batch were
+    sampled at one temperature; demonstrations are read at 1.
     """
-    temperature = samples.payload["temperature"]
-    values = temperature.unique().tolist()
-    if len(values) <= 1:
-        return compute(scoring_inputs(samples, requires, values[0] if values else 1.0), None)
-    fields: dict[str, Tensor] = {}
-    for value in values:
-        members = (temperature == value).nonzero()[:, 0]
-        for name, field in compute(scoring_inputs(samples.select(members), requires, value), members).items():
-            empty = field.new_zeros(samples.mask.shape)
-            fields[name] = fields.get(name, empty).index_copy(0, members, field)
-    return fields
-
-
-def scoring_inputs(samples: Samples, requires: frozenset[str], temperature: float) -> ScoringInputs:
-    """Returns the inputs of scoring; positions that no loss reads are skipped by its mask."""
     payload = samples.payload
     mask = samples.mask | payload["target"]
+    temperature = samples.settings.get("temperature", 1.0)
     return ScoringInputs(payload["prompt_ids"], payload["tokens"], mask, requires, temperature)
 
 
@@ -83,7 +53,6 @@ def as_scored(fields: Mapping[str, Tensor], samples: Samples) -> Scored:
 _OWN_COLUMNS = ("completion_ids", "max_new_tokens", "num_tokens", "truncated")
 
 
-@final
 class LanguageDomain(Domain):
     """A language policy with its data and rewards; see `groupwise.Domain`.
 
@@ -127,7 +96,7 @@ class LanguageDomain(Domain):
             and parent.config.data == config.data
             and parent.config.demonstrations == config.demonstrations
         )
-        splits = parent._splits if parent is not None and same_data else split(config.data, config.demonstrations)
+        splits = parent._splits if parent is not None and same_data else data.split(config.data, config.demonstrations)
         self._splits, self._shares_policy = splits, parent is not None
         if parent is not None:
             self.policy = parent.policy.with_engine(config.engine)
@@ -138,19 +107,21 @@ class LanguageDomain(Domain):
         if isinstance(self.policy, LocalPolicy):
             self.module = self.policy.module
         self._environment = config.environment
-        self._chat = Chat(self.tokenizer, config.chat, () if self._environment is None else self._environment.schemas)
+        self._chat = chat.Chat(
+            self.tokenizer, config.chat, () if self._environment is None else self._environment.schemas
+        )
         if self._environment is not None and self._chat.tools:
             self._environment = self._environment.for_template(self._chat.template)
         environment_stop = config.environment.stop if config.environment is not None else ()
         self._stop = tuple(dict.fromkeys([*config.sampling.stop, *environment_stop]))
         self._settings = self._sampling({})
-        self._reads_turns = reads_turns(self.tokenizer)
+        self._reads_turns = chat.reads_turns(self.tokenizer)
         self.rewards = Rewards(config.rewards)
         self._check_columns(splits)
-        limit = prompt_limit(config, self.policy.max_positions)
-        self._train = tokenize(splits.train, self._chat, self._environment, limit, config.overlong)
+        limit = data.prompt_limit(config, self.policy.max_positions)
+        self._train = data.tokenize(splits.train, self._chat, self._environment, limit, config.overlong)
         self._evaluation = {
-            name: tokenize(
+            name: data.tokenize(
                 prompts[: config.evaluation.num_prompts], self._chat, self._environment, limit, config.overlong
             )
             for name, prompts in splits.evaluation.items()
@@ -212,12 +183,12 @@ class LanguageDomain(Domain):
     @property
     def remarks(self) -> list[str]:
         """Sentences on the data that were left out or cut, and on the loss of a mixture of experts."""
-        limit = prompt_limit(self.config, self.policy.max_positions)
+        limit = data.prompt_limit(self.config, self.policy.max_positions)
         return [
             *remarks_of_counts(self.counts, limit, self.config.data),
             *remarks_of_form(self.rewards.in_form_of_prompts, self._train.prompts),
             *remarks_of_columns(self._train.prompts, _OWN_COLUMNS),
-            *unreadable_template(self.tokenizer),
+            *chat.unreadable_template(self.tokenizer),
             *self.policy.remarks,
             *self.rewards.remarks,
             *self.rewards.remarks_of_rows(
@@ -267,12 +238,11 @@ class LanguageDomain(Domain):
         return self._complete(prompts, group_size, sampling, seeds, requires)
 
     def score(self, samples: Samples, rows: Tensor, requires: frozenset[str]) -> Scored:
-        """Scores members `rows`: fields `[B, T]` at the temperature at which each member was sampled;
+        """Scores members `rows`: fields `[B, T]` at the temperature at which they were sampled;
         `auxiliary["supervised"]` for demonstrations.
         """
         selected, names = samples.select(rows.clamp(min=0)), (requires & self.supplies) | {"log_prob"}
-        fields = by_temperature(selected, names, lambda inputs, members: self.policy.score(inputs))
-        return as_scored(fields, selected)
+        return as_scored(self.policy.score(scoring_inputs(selected, names)), selected)
 
     def backward(self, samples: Samples, rows: Tensor, cotangents: Scored) -> Scored:
         """Accumulates the gradient where the weights are, given the loss's derivative by every field."""
@@ -285,13 +255,9 @@ class LanguageDomain(Domain):
             field_cotangents["log_prob"] = (
                 field_cotangents["log_prob"] - supervised.unsqueeze(1) * selected.payload["target"]
             )
-
-        def backward(inputs: ScoringInputs, members: Tensor | None) -> dict[str, Tensor]:
-            own = {name: value if members is None else value[members] for name, value in field_cotangents.items()}
-            return self.policy.backward(inputs, own)
-
         names = (frozenset(field_cotangents) & self.supplies) | {"log_prob"}
-        return as_scored(by_temperature(selected, names, backward), selected).detach()
+        fields = self.policy.backward(scoring_inputs(selected, names), field_cotangents)
+        return as_scored(fields, selected).detach()
 
     def demonstrations(self, size: int, *, streams: Streams, step: int) -> Samples | None:
         """Draws `size` demonstrations without replacement within the step; fewer where the corpus is smaller; None
@@ -349,7 +315,7 @@ class LanguageDomain(Domain):
         """
         described, texts = [], self._texts(samples.select(rows))
         ids = [samples.payload["tokens"][row, : int(samples.payload["length"][row])].tolist() for row in rows.tolist()]
-        tokens = token_texts(self.tokenizer, ids)
+        tokens = chat.token_texts(self.tokenizer, ids)
         for place, row in enumerate(rows.tolist()):
             prompt = samples.prompts[int(samples.group[row])]
             record: dict[str, Any] = {"prompt": prompt.columns["prompt"], "key": prompt.key, "text": texts[place]}
@@ -424,7 +390,7 @@ class LanguageDomain(Domain):
         if self._environment is not None:
             columns = [prompt.columns for prompt in prompts for _ in range(group_size)]
             limit = sampling.max_new_tokens
-            conversations = Conversations(
+            conversations = chat.Conversations(
                 self._environment, columns, self._chat, self.policy.end_ids, limit, ids_of_members
             )
         batch = GroupBatch(ids, group_size, sampling, seeds, (requires & self.supplies) | {"log_prob"})
@@ -437,9 +403,6 @@ class LanguageDomain(Domain):
             "target": torch.zeros_like(completions.mask),
             "length": completions.length,
             "limit": torch.full((len(seeds),), sampling.max_new_tokens, device=completions.tokens.device),
-            "temperature": torch.full(
-                (len(seeds),), sampling.temperature, dtype=torch.float64, device=completions.tokens.device
-            ),
         }
         if completions.weight_version is not None:
             payload["weight_version"] = [completions.weight_version] * len(seeds)
@@ -467,8 +430,8 @@ class LanguageDomain(Domain):
         """Returns the tokens that the policy continues."""
         if prompt.key not in self._ids:
             # A prompt that is not part of the data, such as one typed at `groupwise sample`.
-            limit = prompt_limit(self.config, self.policy.max_positions)
-            self._ids |= tokenize([prompt], self._chat, self._environment, limit, "error").ids
+            limit = data.prompt_limit(self.config, self.policy.max_positions)
+            self._ids |= data.tokenize([prompt], self._chat, self._environment, limit, "error").ids
         return self._ids[prompt.key]
 
     def _texts(self, samples: Samples) -> list[str]:
@@ -498,7 +461,7 @@ class LanguageDomain(Domain):
         columns["truncated"] = [False] * len(samples) if samples.truncated is None else samples.truncated.tolist()
         completions = samples.payload.get("messages") or self._texts(samples)
         if self._reads_turns and "messages" not in samples.payload:
-            completions = read_texts(self.tokenizer, samples, completions)
+            completions = chat.read_texts(self.tokenizer, samples, completions)
         table = self.rewards.score(
             [prompt_columns["prompt"] for prompt_columns in member_columns], completions, columns, judges=judges
         )
@@ -552,20 +515,16 @@ class LanguageDomain(Domain):
             truncated,
         )
 
-    def _check_set(self, name: str, prompt: Prompt) -> None:
-        """Refuses an evaluation set whose rows lack a column that a reward reads."""
-        try:
-            self.rewards.check_columns([*(set(prompt.columns) - {"prompt"}), *_OWN_COLUMNS])
-        except RewardError as error:
-            place = f"data.evaluation.{name}" if name else "the prompts that are evaluated"
-            raise ConfigError(f"{place}: {error}") from None
-
-    def _check_columns(self, splits: Splits) -> None:
+    def _check_columns(self, splits: data.Splits) -> None:
         present = [*((set(splits.train[0].columns) - {"prompt"}) if splits.train else ()), *_OWN_COLUMNS]
         self.rewards.check_columns(present)
         for name, prompts in splits.evaluation.items():
-            if prompts:
-                self._check_set(name, prompts[0])
+            try:
+                if prompts:
+                    self.rewards.check_columns([*(set(prompts[0].columns) - {"prompt"}), *_OWN_COLUMNS])
+            except RewardError as error:
+                place = f"data.evaluation.{name}" if name else "the prompts that are evaluated"
+                raise ConfigError(f"{place}: {error}") from None
         if self.config.environment is not None:
             check_columns("environment", self.config.environment.needs, present)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, final
+from typing import Any
 
 from groupwise.domain.language.config import DataConfig
 from groupwise.domain.language.source import Rows
@@ -14,7 +14,6 @@ from groupwise.reward import RewardTable
 from groupwise.reward.scoring.table import NOT_COLUMNS
 
 
-@final
 @dataclass(frozen=True)
 class Written:
     """The model's answers to some prompts, `num_samples` completions each, prompt by prompt."""

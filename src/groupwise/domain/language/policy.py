@@ -8,10 +8,11 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast, final
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
+from torch.distributed.device_mesh import DeviceMesh
 
 from groupwise.causal_lm import scoring
 from groupwise.causal_lm.backbone import Backbone, router_remark
@@ -29,9 +30,6 @@ from groupwise.domain.language.data import Splits
 from groupwise.learner.local import LocalLearner
 from groupwise.learner.protocol import Learner
 from groupwise.streams import Streams
-
-if TYPE_CHECKING:
-    from torch.distributed.device_mesh import DeviceMesh
 
 
 class Policy(ABC):
@@ -104,7 +102,6 @@ class Policy(ABC):
         """
 
 
-@final
 class LocalPolicy(Policy):
     """A causal language model of transformers in this process; see `Policy`.
 

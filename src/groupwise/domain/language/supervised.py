@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import final
 
 import torch
 
@@ -18,7 +17,6 @@ from groupwise.domain.language.environment import EnvironmentKind
 from groupwise.domain.protocol import Prompt, Samples
 
 
-@final
 @dataclass(frozen=True)
 class Example:
     """One demonstration in tokens.
@@ -35,7 +33,6 @@ class Example:
     target: tuple[bool, ...]
 
 
-@final
 class Corpus:
     """Demonstrations, each encoded when it is first drawn.
 
@@ -145,7 +142,6 @@ def as_samples(examples: Sequence[Example], device: torch.device) -> Samples:
             "tokens": tokens,
             "target": target,
             "length": torch.tensor([len(example.tokens) for example in examples], device=device),
-            "temperature": torch.ones(len(examples), dtype=torch.float64, device=device),
         },
         auxiliary_count={"supervised": target.sum(1).double()},
     )

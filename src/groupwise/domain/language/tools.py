@@ -7,7 +7,7 @@ import json
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Literal, final, get_type_hints
+from typing import Any, Literal, get_type_hints
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -27,7 +27,6 @@ _FOREIGN_MARKS = ("<function=", "<arg_key>", "[ARGS]")
 """Marks of templates whose calls are not JSON objects."""
 
 
-@final
 @dataclass(frozen=True)
 class ToolCall:
     """One call that a policy wrote.
@@ -144,7 +143,6 @@ _MOST_UNENDED = 16
 """Calls of a tool that may be under way past their deadlines; the tool is called no more until one of them ends."""
 
 
-@final
 class ToolRunner:
     """Calls functions in threads that are left behind where a call takes too long.
 
@@ -214,7 +212,6 @@ def _reason(error: BaseException) -> str:
 _POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 
 
-@final
 class ToolSignature:
     """The name, schema and parameters of a function that a policy may call.
 

@@ -10,17 +10,16 @@ from pathlib import Path
 import torch
 
 from groupwise.checkpoint import Checkpoint
-from groupwise.config import ConfigError
 from groupwise.domain.base import Domain
 from groupwise.domain.protocol import CutsPasses, Evaluation, SharesEvaluation
 from groupwise.domain.returned import checked_evaluation
+from groupwise.memory import running_out
 from groupwise.objective import ObjectiveState
-from groupwise.processes import is_out_of_memory
 from groupwise.streams import Streams
 from groupwise.training.config import TrainConfig
 from groupwise.training.distributed import World
 from groupwise.training.step.passes import agree_on_passes
-from groupwise.training.step.state import Progress, TrainState, whole_weights
+from groupwise.training.step.state import Progress, TrainState, restoring, whole_weights
 
 PREFIX = "eval/"
 """The prefix of metrics of evaluations in `metrics.jsonl`."""
@@ -42,28 +41,19 @@ def evaluate(domain: Domain, progress: Progress, streams: Streams, world: World)
         Fault: a user's domain returned no evaluation, or a metric that is not a number.
     """
     evaluation = Evaluation({})
-    metrics: dict[str, float] | None = None
     with progress.timed("evaluation"):
         domain.learner.eval()
-        try:
-            with whole_weights(domain, world), torch.no_grad():
-                if world.size > 1 and isinstance(domain, SharesEvaluation):
-                    evaluation = checked_evaluation(domain.evaluate_shared(streams=streams, peers=world))
-                    metrics = dict(evaluation.metrics)
-                elif world.first:
-                    evaluation = checked_evaluation(domain.evaluate(streams=streams))
-                    metrics = dict(evaluation.metrics)
-        except ConfigError:
-            raise
-        except Exception as error:
-            if not is_out_of_memory(error):
-                raise
-            raise ConfigError(f"memory ran out in an evaluation; write {domain.memory_remedy}") from error
-        shared_metrics = world.gather(metrics)[0]
+        message = f"memory ran out in an evaluation; write {domain.memory_remedy}"
+        with running_out(message), whole_weights(domain, world), torch.no_grad():
+            if world.size > 1 and isinstance(domain, SharesEvaluation):
+                evaluation = checked_evaluation(domain.evaluate_shared(streams=streams, peers=world))
+            elif world.first:
+                evaluation = checked_evaluation(domain.evaluate(streams=streams))
+        metrics = dict(world.gather(evaluation.metrics)[0])
     if isinstance(domain, CutsPasses):
         agree_on_passes(domain, progress, world)
-    progress.latest, progress.latest_step = dict(shared_metrics), progress.step
-    return replace(evaluation, metrics=dict(shared_metrics))
+    progress.latest, progress.latest_step = metrics, progress.step
+    return replace(evaluation, metrics=dict(metrics))
 
 
 def metric_name(config: TrainConfig, metrics: dict[str, float]) -> str | None:
@@ -106,16 +96,6 @@ def note_score(progress: Progress, config: TrainConfig, score: float | None) -> 
     return is_best
 
 
-def should_stop(progress: Progress, config: TrainConfig) -> bool:
-    """Returns whether early stopping ends the stage.
-
-    Example:
-        >>> should_stop(Progress(evaluations_without_gain=9), TrainConfig())
-        False
-    """
-    return config.early_stopping is not None and progress.evaluations_without_gain >= config.early_stopping.patience
-
-
 # The model of a checkpoint, written as a folder by one process, whatever the number of processes that saved it.
 
 
@@ -131,14 +111,8 @@ def write_model_of(checkpoint: Checkpoint, domain: Domain, folder: Path) -> None
         ConfigError: the checkpoint is of another model.
     """
     state = TrainState(Progress(), ObjectiveState(), domain.learner)
-    try:
+    with restoring(f"{checkpoint.path} does not fit the model of this run", "give a checkpoint of this model"):
         # Exporting draws nothing, so that the generators stay as they are.
         state.restore({**checkpoint.load(), "generators": []}, World())
-    except Exception as error:  # a record of another model may fail in any way
-        if is_out_of_memory(error):
-            raise
-        raise ConfigError(
-            f"{checkpoint.path} does not fit the model of this run: {error or type(error).__name__}"
-        ) from error
     with state.averaged():
         domain.save(folder)

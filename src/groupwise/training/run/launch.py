@@ -11,61 +11,38 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from time import perf_counter
-from typing import Any, final
+from typing import Any
 
 import torch
 
-from groupwise.checkpoint import CheckpointStore, StorageError, clear_unfinished_writes, new_folder, remove_folder
-from groupwise.checkpoint.atomic import storage_error
-from groupwise.config import ConfigError, read_json
-from groupwise.domain.base import Domain
+from groupwise.checkpoint import (
+    CheckpointStore,
+    StorageError,
+    atomic,
+    clear_unfinished_writes,
+    new_folder,
+    remove_folder,
+)
+from groupwise.config import read_json
+from groupwise.domain import returned
 from groupwise.domain.protocol import Tabulates
-from groupwise.domain.returned import check_first_batch, checked_tables, naming_failed_method
+from groupwise.memory import running_out
 from groupwise.plugins import brought, find
-from groupwise.processes import is_first_process, is_launched, is_out_of_memory
+from groupwise.processes import is_first_process, is_launched
 from groupwise.reference import ReferencePolicy
 from groupwise.runs import EvaluatedOn, RunFolder
 from groupwise.streams import Streams, seed_everything
 from groupwise.track import MetricsFile, Trackers, open_trackers, read_metrics
+from groupwise.training import distributed
 from groupwise.training.device import device_of_process, exact_arithmetic
-from groupwise.training.distributed import World, check_group, connect, disconnect
 from groupwise.training.job import Domains, Job
-from groupwise.training.run.evaluation import metric_name
-from groupwise.training.run.loop import (
-    Interrupt,
-    Session,
-    agreed_folder,
-    check_same_start,
-    listening,
-    save,
-    write_model,
-)
-from groupwise.training.run.preflight import (
-    check_configuration,
-    check_domain,
-    check_memory,
-    check_processes,
-    device_of,
-    precision_remarks,
-    try_pieces,
-)
-from groupwise.training.run.rollout_records import write_tables
-from groupwise.training.run.run_folder import (
-    append_environment,
-    check_new,
-    forget_after,
-    locked,
-    open_existing,
-    summarise,
-    write_json,
-)
-from groupwise.training.run.stages import START, begin_at, run_controls, run_stages
-from groupwise.training.step.state import Progress, TrainState, reference_config, rewards_of
+from groupwise.training.run import evaluation, loop, preflight, rollout_records, run_folder, stages
+from groupwise.training.step.state import Progress, TrainState, reference_config, restoring, rewards_of
 
 # The resumption of a run: its newest whole checkpoint is restored, and its files are cut back to that checkpoint.
 
 
-def restore_newest(store: CheckpointStore, folder: RunFolder, state: TrainState, world: World) -> list[str]:
+def restore_newest(store: CheckpointStore, folder: RunFolder, state: TrainState, world: distributed.World) -> list[str]:
     """Restores the newest whole checkpoint, if there is one, into a fresh state.
 
     Rows of `metrics.jsonl` and files of `rollouts/` after the checkpoint are removed: the run writes them again.
@@ -94,16 +71,9 @@ def restore_newest(store: CheckpointStore, folder: RunFolder, state: TrainState,
         remarks.append("no whole checkpoint was found: the run starts again from the beginning")
     else:
         record = checkpoint.load()
-        try:
+        with restoring(f"{checkpoint.path} does not fit this run", "resume with what the run began with"):
             state.reference = ReferencePolicy(reference_config(record["reference"]), state.learner)
             state.restore(record, world)
-        except Exception as error:  # a record of another run may fail in any way
-            if is_out_of_memory(error):
-                raise
-            raise ConfigError(
-                f"{checkpoint.path} does not fit this run: {error or type(error).__name__}; resume with what the run"
-                " began with"
-            ) from error
         if (num_processes := len(record["generators"])) != world.size:
             remarks.append(
                 f"the checkpoint is of {num_processes} process{'es' * (num_processes > 1)} and this is a run of"
@@ -115,34 +85,15 @@ def restore_newest(store: CheckpointStore, folder: RunFolder, state: TrainState,
     world.barrier()
     if world.first:
         store.clear_damaged(damaged)
-        remarks += _cut_back(folder, length, state.progress.step)
-        forget_after(folder, -1 if checkpoint is None else state.progress.step)
+        if MetricsFile(folder.metrics).cut_back(length):
+            remarks.append(
+                f"{folder.metrics} is shorter than the checkpoint says: rows up to step {state.progress.step} are lost;"
+                " the run itself goes on as if they were there"
+            )
+        run_folder.forget_after(folder, -1 if checkpoint is None else state.progress.step)
     return remarks
 
 
-def _cut_back(folder: RunFolder, length: int, step: int) -> list[str]:
-    """Cuts the files back to the rows of a checkpoint; returns a sentence if rows of the checkpoint are lost."""
-    if not MetricsFile(folder.metrics).cut_back(length):
-        return []
-    last_step = [row["step"] for row in read_metrics(folder.metrics)][-1:]
-    loss = (
-        f"the rows after step {last_step[0]} up to step {step} are lost"
-        if last_step
-        else f"the rows up to step {step} are lost"
-    )
-    return [
-        f"{folder.metrics} is shorter than the checkpoint says: {loss}; the run itself goes on as if they were there"
-    ]
-
-
-def replay_metrics(session: Session) -> None:
-    """Gives the existing rows to live diagnosis without repeating the sentences that the run has already reported."""
-    if session.metrics is not None and session.watch is not None:
-        for row in read_metrics(session.metrics.path):
-            session.watch.see(row)
-
-
-@final
 @dataclass(frozen=True)
 class Result:
     """The outcome of a run.
@@ -203,17 +154,17 @@ def train(job: Job, path: Path | str) -> Result:
         Traceback (most recent call last):
         groupwise.config.errors.ConfigError: stages: there is none; give train.num_steps or at least one stage
     """
-    check_group()
-    check_configuration(job)
-    check_processes(job)
-    try_pieces(job)
+    distributed.check_group()
+    preflight.check_configuration(job)
+    preflight.check_processes(job)
+    preflight.try_pieces(job)
     folder = RunFolder(Path(path))
     if is_first_process():
-        check_new(folder.path)
+        run_folder.check_new(folder.path)
         try:
-            write_json(folder.config, job.resolved, replace=False)
+            run_folder.write_json(folder.config, job.resolved, replace=False)
         except FileExistsError:
-            check_new(folder.path)  # Another process began a run in the folder since the check above.
+            run_folder.check_new(folder.path)  # Another process began a run in the folder since the check above.
     return _run(job, folder, resumed=False)
 
 
@@ -237,16 +188,16 @@ def resume(job: Job, path: Path | str) -> Result:
         Traceback (most recent call last):
         groupwise.config.errors.ConfigError: run folder nowhere: it holds no run (no config.json); give the folder that `groupwise train` printed
     """  # noqa: E501
-    check_group()
-    check_configuration(job)
-    folder = open_existing(Path(path))
+    distributed.check_group()
+    preflight.check_configuration(job)
+    folder = run_folder.open_existing(Path(path))
     return _ended(job, folder) if folder.summary.is_file() else _run(job, folder, resumed=True)
 
 
 def _ended(job: Job, folder: RunFolder) -> Result:
     """Returns the outcome of a run that has already ended, and removes files that a kill after its summary left."""
     store = CheckpointStore(folder.checkpoints, job.checkpoint)
-    with locked(folder):
+    with run_folder.locked(folder):
         _tidy(folder, store)
     summary = read_json(folder.summary)
     newest = store.latest()
@@ -263,13 +214,12 @@ def _tidy(folder: RunFolder, store: CheckpointStore) -> None:
     writes, and older checkpoints that a kill left.
     """
     store.prune()
-    start = folder.checkpoints / START
+    start = folder.checkpoints / stages.START
     if start.is_dir():
         remove_folder(start)
     clear_unfinished_writes(folder.path)
 
 
-@final
 @dataclass(frozen=True)
 class _Process:
     """The part of a run that stays the same on one process from its start to its end.
@@ -284,7 +234,7 @@ class _Process:
 
     folder: RunFolder
     device: torch.device
-    world: World
+    world: distributed.World
     streams: Streams
     store: CheckpointStore
 
@@ -293,14 +243,14 @@ def _run(job: Job, folder: RunFolder, *, resumed: bool) -> Result:
     """Runs the stages that are not finished, saves the model, trains the controls, and writes the summary."""
     with _on_process(job, folder) as process, _opened(job, process, resumed=resumed) as (session, job, state, domains):
         folder, gather = session.folder, session.world.gather
-        if not run_stages(session, job, state, domains):
-            save(session, state)
+        if not stages.run_stages(session, job, state, domains):
+            loop.save(session, state)
             session.note(f"ended at step {state.progress.step}; {_resume(folder, job)} goes on")
             return Result(folder, {}, interrupted=True, signal=session.interrupt.signal)
         if gather(not folder.model.exists())[0]:
-            write_model(session, domains.base, state, folder.model)
+            loop.write_model(session, domains.base, state, folder.model)
         _tabulate(session, job, state, domains)
-        baseline, ended = run_controls(session, job, state, domains)
+        baseline, ended = stages.run_controls(session, job, state, domains)
         if not ended:
             session.note(f"ended during the controls; the model is saved, and {_resume(folder, job)} goes on with them")
             return Result(folder, {}, interrupted=True, signal=session.interrupt.signal)
@@ -311,17 +261,17 @@ def _run(job: Job, folder: RunFolder, *, resumed: bool) -> Result:
 def _on_process(job: Job, folder: RunFolder) -> Iterator[_Process]:
     """Joins the processes of the run, takes the device of this one, and locks the folder."""
     train = job.recipes[0].train
-    device = device_of(job.recipes[0])
-    world = connect(device, alone=train.sharding == "full")
+    device = preflight.device_of(job.recipes[0])
+    world = distributed.connect(device, alone=train.sharding == "full")
     if device.type == "cpu":
         torch.set_num_threads(train.num_threads)
     try:
         with world.reporting_errors():
             device = device_of_process(device, world)
-            folder = agreed_folder(job, folder, world)
+            folder = loop.agreed_folder(job, folder, world)
             store = CheckpointStore(folder.checkpoints, job.checkpoint)
             try:
-                with exact_arithmetic(train, device), locked(folder) if world.first else nullcontext():
+                with exact_arithmetic(train, device), run_folder.locked(folder) if world.first else nullcontext():
                     if world.first:
                         clear_unfinished_writes(folder.path)
                     yield _Process(folder, device, world, Streams(job.seed), store)
@@ -331,11 +281,11 @@ def _on_process(job: Job, folder: RunFolder) -> Iterator[_Process]:
                     raise
                 raise StorageError(f"{error} {saved}") from error
     finally:
-        disconnect(world)
+        distributed.disconnect(world)
 
 
 @contextmanager
-def _opened(job: Job, process: _Process, *, resumed: bool) -> Iterator[tuple[Session, Job, TrainState, Domains]]:
+def _opened(job: Job, process: _Process, *, resumed: bool) -> Iterator[tuple[loop.Session, Job, TrainState, Domains]]:
     """Builds the domains and the state, restores what a continued run has saved, and opens the trackers. If an error
     occurs, the run reports from which step it can be continued.
     """
@@ -352,9 +302,9 @@ def _opened(job: Job, process: _Process, *, resumed: bool) -> Iterator[tuple[Ses
         evaluated_on = domains.evaluated_on(job.recipes)
         remarks = restore_newest(store, folder, state, world) if resumed else []
         if job.start is not None and state.progress.step == 0:
-            remarks += begin_at(job, state, domain, world)
+            remarks += stages.begin_at(job, state, domain, world)
         if world.first:
-            remarks += append_environment(
+            remarks += run_folder.append_environment(
                 folder,
                 seed=job.seed,
                 device=process.device,
@@ -363,27 +313,47 @@ def _opened(job: Job, process: _Process, *, resumed: bool) -> Iterator[tuple[Ses
                 evaluated_on=evaluated_on,
                 sources=job.sources(),
             )
-        trackers = _trackers(job, process, state, evaluated_on)
+        trackers = _trackers(job, process, state.progress, evaluated_on)
         opened.pop_all()  # The block below closes the domains.
     with (
-        naming_failed_method(domain),
-        listening(trackers.note) as interrupt,
+        returned.naming_failed_method(domain),
+        loop.listening(trackers.note) as interrupt,
         closing(domains),
         closing(trackers),
     ):
         # A run that continues has used some of its time before.
-        session = _session(job, process, domain, trackers, interrupt, sum(state.progress.seconds.values()))
-        for remark in [*remarks, *job.remarks, *domains.remarks(job.recipes), *precision_remarks(domain)]:
+        used = sum(state.progress.seconds.values())
+        session = loop.Session(
+            domain=domain,
+            streams=process.streams,
+            world=world,
+            device=process.device,
+            folder=folder,
+            metrics=MetricsFile(folder.metrics) if world.first else None,
+            trackers=trackers,
+            store=store,
+            interrupt=interrupt,
+            watch=None if (watch := find("Watch")) is None else watch(job.resolved),
+            track=job.track,
+            ends_at=math.inf if job.minutes is None else perf_counter() + 60 * job.minutes - used,
+        )
+        for remark in [*remarks, *job.remarks, *domains.remarks(job.recipes), *preflight.precision_remarks(domain)]:
             session.note(remark)
-        if resumed:
-            replay_metrics(session)
+        if resumed and session.metrics is not None and session.watch is not None:
+            # What live diagnosis says of the rows that exist was reported before.
+            for row in read_metrics(session.metrics.path):
+                session.watch.see(row)
         # The others are told before anything is closed, which may take long, and whose method it was.
-        with _reporting_resume_step(session, job, state), world.reporting_errors(), naming_failed_method(domain):
+        with (
+            _reporting_resume_step(session, job, state),
+            world.reporting_errors(),
+            returned.naming_failed_method(domain),
+        ):
             yield session, job, state, domains
 
 
 @contextmanager
-def _reporting_resume_step(session: Session, job: Job, state: TrainState) -> Iterator[None]:
+def _reporting_resume_step(session: loop.Session, job: Job, state: TrainState) -> Iterator[None]:
     """If an error or a second interrupt occurs, reports the step from which the run can be continued."""
     assert session.store is not None
     try:
@@ -405,7 +375,7 @@ def _resume(folder: RunFolder, job: Job) -> str:
     return f"`{launcher}groupwise resume {folder.path}{consent}`"
 
 
-def _tabulate(session: Session, job: Job, state: TrainState, domains: Domains) -> None:
+def _tabulate(session: loop.Session, job: Job, state: TrainState, domains: Domains) -> None:
     """Writes the tables that the result is compared with, where the domain makes such tables; once, on the first
     process.
     """
@@ -415,10 +385,10 @@ def _tabulate(session: Session, job: Job, state: TrainState, domains: Domains) -
     state.learner.eval()
     with state.progress.timed("tables"), state.averaged(), state.learner.gathered(), torch.no_grad():
         if session.world.first and not session.folder.tables.exists():
-            tables = checked_tables(domain.tables(streams=session.streams))
+            tables = returned.checked_tables(domain.tables(streams=session.streams))
             if tables:
                 with new_folder(session.folder.tables) as partial:
-                    write_tables(partial, tables)
+                    rollout_records.write_tables(partial, tables)
     session.world.barrier()
 
 
@@ -431,77 +401,54 @@ def _build(job: Job, process: _Process, opened: ExitStack, *, resumed: bool) -> 
     seed_everything(job.seed)
     domains = opened.enter_context(closing(Domains(job.build_domain(process.device))))
     job = job.on(density=domains.base.density)
-    with naming_failed_method(domains.base):
+    with returned.naming_failed_method(domains.base):
         for recipe in [*job.recipes, *(recipe for recipes in job.controls.values() for recipe in recipes)]:
-            check_memory(recipe, process.device)
-            check_domain(domains.of(recipe), recipe, process.streams, process.world)
+            preflight.check_memory(recipe, process.device)
+            preflight.check_domain(domains.of(recipe), recipe, process.streams, process.world)
         if job.tries_domain and not resumed:
             for domain in domains.that_sample(job.recipes):
-                check_first_batch(domain, process.streams)
-        check_same_start(domains.base, process.world)
+                returned.check_first_batch(domain, process.streams)
+        loop.check_same_start(domains.base, process.world)
     job = job.fitted(domains)
     if job.recipes[0].train.sharding == "full" and process.world.joined:
-        try:
+        message = (
+            'train.sharding = "full": memory ran out while the weights were spread; write domain.model.dtype ='
+            " bfloat16, or take a smaller model or a larger device"
+        )
+        with running_out(message):
             domains.base.learner.shard(process.device)
-        except Exception as error:
-            if not is_out_of_memory(error):
-                raise
-            raise ConfigError(
-                'train.sharding = "full": memory ran out while the weights were spread; write domain.model.dtype ='
-                " bfloat16, or take a smaller model or a larger device"
-            ) from error
     seed_everything(process.streams.seed("global", process.world.rank))
     return domains, job
 
 
-def _trackers(job: Job, process: _Process, state: TrainState, evaluated_on: EvaluatedOn) -> Trackers:
+def _trackers(job: Job, process: _Process, progress: Progress, evaluated_on: EvaluatedOn) -> Trackers:
+    # The steps up to the current stage, and all of this stage and the stages after it.
+    left = sum(recipe.train.num_steps for recipe in job.recipes[progress.stage :])
     try:
         return open_trackers(
             job.track,
             process.folder.path,
-            total_steps=_total_steps(job, state.progress),
+            total_steps=progress.step - progress.stage_step + left,
             score=job.recipes[-1].train.metric,
             resolved=job.resolved,
-            start=state.progress.step,
+            start=progress.step,
             # Before the first evaluation the trackers have received no step, so that step 0 is still to come.
-            first_step=state.progress.step + (state.progress.latest_step >= 0),
-            latest=state.progress.latest,
+            first_step=progress.step + (progress.latest_step >= 0),
+            latest=progress.latest,
             evaluated_on=evaluated_on,
             first_process=process.world.first,
         )
     except OSError as error:
-        raise storage_error(process.folder.path, error) from error
+        raise atomic.storage_error(process.folder.path, error) from error
 
 
-def _total_steps(job: Job, progress: Progress) -> int:
-    """Counts the steps of the run: those up to the current stage, and all of this stage and the stages after it."""
-    return progress.step - progress.stage_step + sum(recipe.train.num_steps for recipe in job.recipes[progress.stage :])
-
-
-def _session(
-    job: Job, process: _Process, domain: Domain, trackers: Trackers, interrupt: Interrupt, used: float
-) -> Session:
-    return Session(
-        domain=domain,
-        streams=process.streams,
-        world=process.world,
-        device=process.device,
-        folder=process.folder,
-        metrics=MetricsFile(process.folder.metrics) if process.world.first else None,
-        trackers=trackers,
-        store=process.store,
-        interrupt=interrupt,
-        watch=None if (watch := find("Watch")) is None else watch(job.resolved),
-        track=job.track,
-        ends_at=math.inf if job.minutes is None else perf_counter() + 60 * job.minutes - used,
-    )
-
-
-def _finish(session: Session, job: Job, state: TrainState, baseline: float | None) -> Result:
+def _finish(session: loop.Session, job: Job, state: TrainState, baseline: float | None) -> Result:
     progress = state.progress
-    summary = summarise(progress, metric_name(job.recipes[-1].train, progress.latest), baseline, job.seed)
+    summary = run_folder.summarise(
+        progress, evaluation.metric_name(job.recipes[-1].train, progress.latest), baseline, job.seed
+    )
     if session.world.first:
-        write_json(session.folder.summary, summary)
+        run_folder.write_json(session.folder.summary, summary)
         if session.store is not None:
             _tidy(session.folder, session.store)
     session.world.barrier()

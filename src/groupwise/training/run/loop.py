@@ -10,6 +10,7 @@ import math
 import os
 import signal
 import threading
+from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -17,7 +18,7 @@ from pathlib import Path
 from queue import SimpleQueue
 from time import perf_counter
 from types import FrameType
-from typing import Any, Final, Literal, Protocol, final
+from typing import Any, Final, Literal, Protocol
 
 import torch
 
@@ -33,9 +34,8 @@ from groupwise.streams import Streams
 from groupwise.track import MetricsFile, TrackConfig, Trackers
 from groupwise.training.distributed import World
 from groupwise.training.job import Job, Recipe
-from groupwise.training.run.evaluation import PREFIX, evaluate, metric_name, note_score, should_stop
-from groupwise.training.run.rollout_records import rollout_records, with_files, write_pictures
-from groupwise.training.run.run_folder import remove_old_records, write_records
+from groupwise.training.run import rollout_records, run_folder
+from groupwise.training.run.evaluation import PREFIX, evaluate, metric_name, note_score
 from groupwise.training.step.rollouts import Collected
 from groupwise.training.step.state import Step, TrainState, ready_rewards, rewards_of
 from groupwise.training.step.step import Updates, train_step
@@ -128,7 +128,6 @@ def _with_path_in_errors(path: str, function: Callback) -> Callback:
 # Ctrl-C and a scheduler's SIGTERM: the run finishes the step, saves and ends; a second Ctrl-C ends it at once.
 
 
-@final
 @dataclass
 class Interrupt:
     """A request to end the run: the number of its signal, 0 before one has come."""
@@ -207,7 +206,6 @@ OUT_OF_TIME = "the minutes of the run are over"
 """The reason that is given when the time of the whole run is over, which ends the stage and the run."""
 
 
-@final
 @dataclass
 class Session:
     """Everything that a run works with except its state; only `domain` changes between stages.
@@ -322,7 +320,7 @@ def run_stage(session: Session, recipe: Recipe, state: TrainState) -> bool:
         if any(session.world.gather(session.interrupt.signal)):
             return False
         start, undelayed_start, seconds_before = perf_counter(), undelayed_seconds(), dict(progress.seconds)
-        with autocast():
+        with autocast:
             values, collected, updates = train_step(step)
             _report_step(session, step, collected, updates)
         for name, total in progress.seconds.items():
@@ -346,28 +344,30 @@ def run_stage(session: Session, recipe: Recipe, state: TrainState) -> bool:
         is_last_step = progress.stage_step >= recipe.train.num_steps
         is_best = False
         if is_evaluation_due or is_last_step:
-            evaluated_values, is_best = evaluate_now(session, recipe, state, autocast)
+            evaluated_values, is_best = evaluate_now(session, recipe, state)
             values |= evaluated_values
         session.row(progress.step, recipe.name, values)
         session.diagnose(progress.step, recipe.name, values)
         if any(bool(callback(progress.step, values)) for callback in callbacks):
             ended = "a callback ended it"
-        if is_evaluation_due and should_stop(progress, recipe.train):
+        early = recipe.train.early_stopping
+        if is_evaluation_due and early is not None and progress.evaluations_without_gain >= early.patience:
             ended = f"the score has not risen in {progress.evaluations_without_gain} evaluations"
         progress.stage_ended = session.world.gather(ended)[0]
         if not (is_last_step or progress.stage_ended):
-            _save_when_due(session, state, is_best)
+            store = session.store
+            if store is not None and store.config.model_every and progress.step % store.config.model_every == 0:
+                keep_model(session, state)
+            if store is not None and (is_best or progress.step % store.config.every == 0):
+                save(session, state, best=is_best)
     return True
 
 
-def evaluate_now(
-    session: Session, recipe: Recipe, state: TrainState, autocast: Callable[[], Any] | None = None
-) -> tuple[dict[str, float], bool]:
+def evaluate_now(session: Session, recipe: Recipe, state: TrainState) -> tuple[dict[str, float], bool]:
     """Evaluates, writes the records of the evaluation, and saves the best model.
 
     Args:
         state: the state of the run.
-        autocast: makes the context of the stage's precision; unset takes it from the recipe.
 
     Returns:
         the metrics as `eval/...`, and whether the score is the best so far.
@@ -375,7 +375,7 @@ def evaluate_now(
     progress, start = state.progress, perf_counter()
     if (rewards := rewards_of(session.domain)) is not None:
         ready_rewards(rewards, state, recipe, session.domain.num_prompts)
-    with (autocast or autocast_of(recipe, session.device))(), state.averaged():
+    with autocast_of(recipe, session.device), state.averaged():
         evaluation = evaluate(session.domain, progress, session.streams, session.world)
     metrics = dict(evaluation.metrics)
     name = metric_name(recipe.train, metrics)
@@ -388,10 +388,8 @@ def evaluate_now(
     if is_best:
         keep_best_model(session, state)
     session.evaluation_seconds = perf_counter() - start
-    return {
-        PREFIX + key: value
-        for key, value in {**metrics, **_evaluation_events(session, progress.step, evaluation)}.items()
-    }, is_best
+    events = _note_events(session, evaluation.events, f"step {progress.step}, evaluation", "samples")
+    return {PREFIX + key: value for key, value in {**metrics, **events}.items()}, is_best
 
 
 def keep_best_model(session: Session, state: TrainState) -> None:
@@ -448,45 +446,35 @@ def _report_step(session: Session, step: Step, collected: Collected | None, upda
     # The table has only the members that are trained on, so the events are collected from the samples of all rounds.
     events = [event for share in session.world.gather(collected.samples.rewards.events) for event in share]
     num_members = round(collected.numbers["num_prompts_drawn"] * collected.numbers["group_size"])
-    if events:
-        for (reward, name), (count, detail, _) in _count_events(events).items():
-            text = f"reward {reward!r}: {name} for {count} of {num_members} members" + (f", {detail}" if detail else "")
-            session.note_once((reward, name), f"step {number}: {text}; later ones are only counted")
+    _note_events(session, events, f"step {number}", f"of {num_members} members")
     if every and (number % every == 0 or progress.stage_step == 0):
         _write_rollouts(session, step, collected, updates)
 
 
-def _evaluation_events(session: Session, step: int, evaluation: Evaluation) -> dict[str, float]:
-    """Reports the first failure of each kind in the scoring of an evaluation, and returns the counts as
-    `rewards/NAME/num_EVENT`.
+def _note_events(session: Session, events: Sequence[RewardEvent], place: str, whom: str) -> dict[str, float]:
+    """Reports the first event of each kind in the computation of rewards, and returns how many members each kind
+    befell, as `rewards/NAME/num_EVENT`.
     """
-    counts: dict[str, float] = {}
-    for (reward, name), (count, detail, scored) in _count_events(evaluation.events).items():
-        counts[f"rewards/{reward}/num_{name}"] = float(count)
-        text = f"step {step}, evaluation: reward {reward!r}: {name} for {count} samples" + (
-            f", {detail}" if detail else ""
-        )
-        left_out = "" if scored else "; they are left out of its mean"
-        session.note_once(("evaluation", reward, name), f"{text}{left_out}; later ones are only counted")
-    return counts
-
-
-def _count_events(events: Sequence[RewardEvent]) -> dict[tuple[str, str], tuple[int, str, bool]]:
-    """Counts events: (reward, event) -> number of members, the detail of the first event, and whether the members still
-    have a value.
-    """
-    counts: dict[tuple[str, str], tuple[int, str, bool]] = {}
+    counts: dict[tuple[str, str], int] = Counter()
+    first: dict[tuple[str, str], RewardEvent] = {}
     for event in events:
-        count, detail, scored = counts.get((event.reward, event.name), (0, event.detail, event.scored))
-        counts[event.reward, event.name] = (count + event.count, detail, scored)
-    return counts
+        counts[event.reward, event.name] += event.count
+        first.setdefault((event.reward, event.name), event)
+    for (reward, name), event in first.items():
+        detail = f", {event.detail}" if event.detail else ""
+        left_out = "; they are left out of its mean" if whom == "samples" and not event.scored else ""
+        text = f"{place}: reward {reward!r}: {name} for {counts[reward, name]} {whom}{detail}{left_out}"
+        session.note_once((whom == "samples", reward, name), f"{text}; later ones are only counted")
+    return {f"rewards/{reward}/num_{name}": float(count) for (reward, name), count in counts.items()}
 
 
 def _write_evaluation(folder: RunFolder, step: int, evaluation: Evaluation) -> None:
     path = folder.evaluation_at(step)
-    write_pictures(path.with_suffix(""), evaluation.pictures)
+    rollout_records.write_pictures(path.with_suffix(""), evaluation.pictures)
     if evaluation.records:
-        write_records(path, with_files(evaluation.records, path.with_suffix("") / "members", folder.path))
+        run_folder.write_records(
+            path, rollout_records.with_files(evaluation.records, path.with_suffix("") / "members", folder.path)
+        )
 
 
 def _write_rollouts(session: Session, step: Step, collected: Collected, updates: Updates) -> None:
@@ -494,14 +482,18 @@ def _write_rollouts(session: Session, step: Step, collected: Collected, updates:
     # The file has members of all processes in the order of their groups: a file of the first process's members would
     # look like a file of the whole step.
     local_records = (
-        rollout_records(session.domain, step.objective, collected, updates, most) if len(collected.samples) else []
+        rollout_records.rollout_records(session.domain, step.objective, collected, updates, most)
+        if len(collected.samples)
+        else []
     )
     everyone = [record for records in session.world.gather(local_records) for record in records]
     records = sorted(everyone, key=lambda record: record["group"])[:most]
     if session.world.first and records:
         path = session.folder.rollouts_at(number)
         session.trackers.members(number, "rollouts", records, {})
-        write_records(path, with_files(records, path.with_suffix("") / "members", session.folder.path))
+        run_folder.write_records(
+            path, rollout_records.with_files(records, path.with_suffix("") / "members", session.folder.path)
+        )
         _remove_old_records(session, number, "step")
 
 
@@ -509,22 +501,12 @@ def _remove_old_records(
     session: Session, step: int, kind: Literal["step", "evaluation"], always: Collection[int] = ()
 ) -> None:
     newest = session.track.keep_records
-    if newest is not None and remove_old_records(session.folder.rollouts, kind, newest, always):
+    if newest is not None and run_folder.remove_old_records(session.folder.rollouts, kind, newest, always):
         text = (
             f"keeps the newest {newest} files of rollouts and of evaluations, and of those before as many"
             " evenly over the run"
         )
         session.note_once("thinned", f"step {step}: {session.folder.rollouts} {text} (track.keep_records)")
-
-
-def _save_when_due(session: Session, state: TrainState, best: bool) -> None:
-    if session.store is None:
-        return
-    step, config = state.progress.step, session.store.config
-    if config.model_every and step % config.model_every == 0:
-        keep_model(session, state)
-    if best or step % config.every == 0:
-        save(session, state, best=best)
 
 
 def write_model(session: Session, domain: Domain, state: TrainState, path: Path) -> None:
@@ -549,12 +531,12 @@ def write_model(session: Session, domain: Domain, state: TrainState, path: Path)
                     )
 
 
-def autocast_of(recipe: Recipe, device: torch.device) -> Callable[[], Any]:
-    """Returns a function that makes the context of the precision in which a stage samples, trains and evaluates."""
+def autocast_of(recipe: Recipe, device: torch.device) -> contextlib.AbstractContextManager[Any]:
+    """Returns the context of the precision in which a stage samples, trains and evaluates."""
     if recipe.train.autocast == "none":
-        return contextlib.nullcontext
+        return contextlib.nullcontext()
     # Autocast's cache of cast weights would outlive an optimiser step and an exchange of weights with the reference.
-    return lambda: torch.autocast(device.type, dtype=torch.bfloat16, cache_enabled=False)
+    return torch.autocast(device.type, dtype=torch.bfloat16, cache_enabled=False)
 
 
 # Several processes of a run have to agree before it begins: on its folder and settings, weights and prompts.

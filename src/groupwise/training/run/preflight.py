@@ -38,10 +38,10 @@ def check_offers(learner: Learner, recipe: Recipe, world: World) -> None:
     """
     unknown = sorted(learner.offers - OFFERS.keys())
     if unknown:
-        raise ConfigError(f"{_name(learner)}.offers: {unknown[0]!r} is no offer; allowed: {', '.join(OFFERS)}")
+        raise ConfigError(f"{type(learner).__name__}.offers: {unknown[0]!r} is no offer; allowed: {', '.join(OFFERS)}")
     for offer, (key, cure) in _needs(learner, recipe, world).items():
         if offer not in learner.offers:
-            raise ConfigError(f"{key}: the learner {_name(learner)} is not one that {OFFERS[offer]}; {cure}")
+            raise ConfigError(f"{key}: the learner {type(learner).__name__} is not one that {OFFERS[offer]}; {cure}")
 
 
 def _needs(learner: Learner, recipe: Recipe, world: World) -> dict[str, tuple[str, str]]:
@@ -73,10 +73,6 @@ def _needs(learner: Learner, recipe: Recipe, world: World) -> dict[str, tuple[st
     return needs
 
 
-def _name(learner: Learner) -> str:
-    return type(learner).__name__
-
-
 # A trial of a user's pieces (slots, schedules, a reference) before anything is computed: each is called once.
 
 _MISTAKES = (TypeError, AttributeError, NameError, ImportError, NotImplementedError)
@@ -101,7 +97,7 @@ def try_pieces(job: Job) -> None:
         pieces = [piece for piece in _pieces(configs) if may_run(piece.path)]
         for piece in pieces:
             if isinstance(piece, Value):
-                _tried(partial(_first_value, piece), ValueError)
+                _tried(lambda piece=piece: piece.at(0, piece.init()), ValueError)
             if isinstance(piece, ReferenceRule):
                 _tried(partial(piece.follow, 1, 0.0, 0.0), ValueError)
         if pieces and recipe.samples:
@@ -140,10 +136,6 @@ def _is_of_another_width(result: Any) -> bool:
     """Returns whether a result is a table with another number of decisions, which may be the number of real members."""
     table = result[0] if isinstance(result, tuple) and result else getattr(result, "value", result)
     return isinstance(table, Tensor) and table.dim() == 2 and table.shape[1] not in (1, _NUM_DECISIONS)
-
-
-def _first_value(schedule: Value) -> float:
-    return schedule.at(0, schedule.init())
 
 
 def _loss(objective: Objective, group_size: int) -> None:

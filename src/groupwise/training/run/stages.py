@@ -5,9 +5,9 @@ checkpoint.
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, final
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
 
 from groupwise import streams
 from groupwise.checkpoint import CheckpointConfig, CheckpointStore, StorageError, load_tree, remove_folder, write_record
@@ -15,7 +15,6 @@ from groupwise.config import ConfigError, read_json
 from groupwise.domain.base import Domain
 from groupwise.domain.returned import check_metric
 from groupwise.objective import ObjectiveState
-from groupwise.processes import is_out_of_memory
 from groupwise.reference import AbsentReference, ReferenceConfig, ReferencePolicy, resolve_reference
 from groupwise.runs import RunFolder
 from groupwise.runs.folder import run_to_start_from
@@ -23,26 +22,16 @@ from groupwise.track import MetricsFile, Trackers
 from groupwise.track.tracker import same_decimals
 from groupwise.training.distributed import World
 from groupwise.training.job import Domains, Job, Recipe
+from groupwise.training.run import loop, run_folder
 from groupwise.training.run.evaluation import evaluate, metric_name
-from groupwise.training.run.loop import (
-    OUT_OF_TIME,
-    Session,
-    autocast_of,
-    evaluate_now,
-    keep_best_model,
-    keep_model,
-    run_stage,
-    save,
-)
-from groupwise.training.run.run_folder import summarise, write_json
 from groupwise.training.step.passes import fit_passes, restore_passes
-from groupwise.training.step.state import Progress, TrainState, ready_rewards, reference_config, rewards_of
+from groupwise.training.step.state import Progress, TrainState, ready_rewards, reference_config, restoring, rewards_of
 
 # The state after the leading stages that sample nothing: every run writes it into its folder, and another run may
 # start from it (`start = "runs/A"`).
 
 
-def write_warm_up(session: Session, job: Job, state: TrainState) -> None:
+def write_warm_up(session: loop.Session, job: Job, state: TrainState) -> None:
     """Writes the state at the end of a run's warm-up into `RUN/warm_up`; every process must call it.
 
     A run that started at this step has done no warm-up, and writes nothing. On a full disk the run reports one sentence
@@ -167,15 +156,8 @@ def _restore_weights(start: str, record: dict[str, Any], domain: Domain) -> None
             f"start = {start!r}: its tokenizer has other words than the tokenizer of this run; give a run of the same"
             " data and tokenizer, or leave start out"
         )
-    try:
+    with restoring(f"start = {start!r}: its weights do not fit the model of this run", "give a run of the same model"):
         domain.learner.restore(record["learner"])
-    except Exception as error:  # a learner refuses the weights of another model in words of its own
-        if is_out_of_memory(error):
-            raise
-        reason = " ".join((str(error) or type(error).__name__).split())[:300]
-        raise ConfigError(
-            f"start = {start!r}: its weights do not fit the model of this run ({reason}); give a run of the same model"
-        ) from error
 
 
 def _store(folder: RunFolder) -> CheckpointStore:
@@ -186,7 +168,7 @@ START = "start"
 """The name of the folder in `checkpoints/` with the state at the first stage that samples, where controls begin."""
 
 
-def run_stages(session: Session, job: Job, state: TrainState, domains: Domains) -> bool:
+def run_stages(session: loop.Session, job: Job, state: TrainState, domains: Domains) -> bool:
     """Runs every stage that is not finished.
 
     Args:
@@ -211,7 +193,7 @@ def run_stages(session: Session, job: Job, state: TrainState, domains: Domains) 
             if index == first_sampling(job):
                 write_warm_up(session, job, state)
             _begin(session, job, state, index, domains)
-        if not run_stage(session, recipe, state):
+        if not loop.run_stage(session, recipe, state):
             return False
         _end(session, recipe, state, job, index)
     if not any(recipe.samples for recipe in job.recipes):
@@ -233,7 +215,7 @@ def first_sampling(job: Job) -> int:
     return next((place for place, recipe in enumerate(job.recipes) if recipe.samples), 0)
 
 
-def _begin(session: Session, job: Job, state: TrainState, index: int, domains: Domains) -> None:
+def _begin(session: loop.Session, job: Job, state: TrainState, index: int, domains: Domains) -> None:
     recipe, progress = job.recipes[index], state.progress
     if recipe.optimiser.moments == "fresh":
         state.learner.forget_moments()
@@ -258,17 +240,17 @@ def _begin(session: Session, job: Job, state: TrainState, index: int, domains: D
         best_is_written = session.world.gather(progress.best_step == progress.step and session.folder.best.exists())[0]
         progress.best, progress.best_step = progress.latest.get(name) if name else None, progress.step
         if not best_is_written:
-            keep_best_model(session, state)
+            loop.keep_best_model(session, state)
     if index == first_sampling(job):
         progress.before, progress.before_step = _metrics_before(session, job, state, index, domains), progress.step
         if job.controls:
             record = state.record(session.world, 0)
             write_record(session.folder.checkpoints / START, record, session.world)
     if progress.step == progress.start_step:
-        save(session, state)
+        loop.save(session, state)
 
 
-def _is_measured_differently(session: Session, job: Job, state: TrainState, index: int) -> bool:
+def _is_measured_differently(session: loop.Session, job: Job, state: TrainState, index: int) -> bool:
     """Evaluates at the start of a stage, unless the previous stage ended with the same evaluation. Returns whether
     scores from here on cannot be compared with earlier ones.
     """
@@ -276,7 +258,7 @@ def _is_measured_differently(session: Session, job: Job, state: TrainState, inde
     is_evaluated, metrics_before = progress.latest_step == progress.step, dict(progress.latest)
     previous = job.recipes[index - 1] if index else recipe
     if not is_evaluated or recipe.measures != previous.measures:
-        values, _ = evaluate_now(session, recipe, state)
+        values, _ = loop.evaluate_now(session, recipe, state)
         # Most settings of a domain do not change the numbers of its evaluations; equal numbers need no second row.
         if not is_evaluated or progress.latest != metrics_before:
             session.row(progress.step, recipe.name, values)
@@ -284,7 +266,9 @@ def _is_measured_differently(session: Session, job: Job, state: TrainState, inde
     return goals[0] != goals[1] or (is_evaluated and progress.latest != metrics_before)
 
 
-def _metrics_before(session: Session, job: Job, state: TrainState, index: int, domains: Domains) -> dict[str, float]:
+def _metrics_before(
+    session: loop.Session, job: Job, state: TrainState, index: int, domains: Domains
+) -> dict[str, float]:
     """Returns the metrics at the start of sampling, measured in the same way as at the end of the run."""
     progress, last = state.progress, job.recipes[-1]
     stage_metrics = dict(progress.latest)
@@ -294,7 +278,7 @@ def _metrics_before(session: Session, job: Job, state: TrainState, index: int, d
     rewards = rewards_of(domain)
     if rewards is not None:
         ready_rewards(rewards, state, last, domain.num_prompts)
-    with autocast_of(last, session.device)(), state.averaged():
+    with loop.autocast_of(last, session.device), state.averaged():
         evaluation = evaluate(domain, progress, session.streams, session.world)
     progress.latest = stage_metrics
     if evaluation.metrics != stage_metrics:
@@ -305,16 +289,16 @@ def _metrics_before(session: Session, job: Job, state: TrainState, index: int, d
     return dict(evaluation.metrics)
 
 
-def _end(session: Session, recipe: Recipe, state: TrainState, job: Job, index: int) -> None:
+def _end(session: loop.Session, recipe: Recipe, state: TrainState, job: Job, index: int) -> None:
     progress = state.progress
     if progress.stage_ended:
         session.note(f"stage {recipe.name} ended at step {progress.step}: {progress.stage_ended}")
     if progress.latest_step != progress.step:
-        values, _ = evaluate_now(session, recipe, state)
+        values, _ = loop.evaluate_now(session, recipe, state)
         session.row(progress.step, recipe.name, values)
     if recipe.samples:
         progress.sampled_seconds += progress.stage_seconds
-    if progress.stage_ended == OUT_OF_TIME and (left := [later.name for later in job.recipes[index + 1 :]]):
+    if progress.stage_ended == loop.OUT_OF_TIME and (left := [later.name for later in job.recipes[index + 1 :]]):
         session.note(f"left out, as the time is over: {', '.join(left)}")
         index = len(job.recipes) - 1
     progress.stage, progress.stage_step, progress.stage_seconds, progress.stage_ended = index + 1, 0, 0.0, ""
@@ -323,15 +307,15 @@ def _end(session: Session, recipe: Recipe, state: TrainState, job: Job, index: i
     ) = 0
     if index + 1 < len(job.recipes):
         state.objective = job.recipes[index + 1].objective.adopt(state.objective, recipe.objective)
-        keep_model(session, state)
-    save(session, state, best=progress.best_step == progress.step)
+        loop.keep_model(session, state)
+    loop.save(session, state, best=progress.best_step == progress.step)
 
 
 # Controls: stages that train in another way from the same start for the same seconds, so that a run's gain can be
 # compared.
 
 
-def run_controls(session: Session, job: Job, state: TrainState, domains: Domains) -> tuple[float | None, bool]:
+def run_controls(session: loop.Session, job: Job, state: TrainState, domains: Domains) -> tuple[float | None, bool]:
     """Trains every unfinished control in `RUN/controls/NAME`.
 
     The module has a control's weights afterwards: the caller saves the run's model first.
@@ -345,7 +329,7 @@ def run_controls(session: Session, job: Job, state: TrainState, domains: Domains
     start = session.folder.checkpoints / START
     evaluated_on = domains.evaluated_on(job.recipes)
     scores: list[float | None] = []
-    for name, recipes in job.controls.items():
+    for name in job.controls:
         folder = session.folder.control(name)
         if not folder.has_ended:
             if not start.is_dir():
@@ -353,8 +337,8 @@ def run_controls(session: Session, job: Job, state: TrainState, domains: Domains
                 scores.append(None)
                 continue
             session.note(f"control {name}: the same start, the same {state.progress.sampled_seconds:.0f} s")
-            control = _Control(name, recipes, load_tree(start), state.progress.sampled_seconds)
-            if not _train_control(session, job, domains, control):
+            record = {**load_tree(start), "generators": []}
+            if not _train_control(session, job, domains, name, record, state.progress.sampled_seconds):
                 return None, False
         summary = read_json(folder.summary)
         before, after = same_decimals([summary["before"], summary["after"]])
@@ -363,27 +347,14 @@ def run_controls(session: Session, job: Job, state: TrainState, domains: Domains
     return (scores[0] if scores else None), True
 
 
-@final
-@dataclass(frozen=True)
-class _Control:
-    """One control and the start that it shares with the run.
-
-    Args:
-        name: the control's name in the configuration.
-        recipes: the stages of the control.
-        start: the record of the run's state at its first stage that samples.
-        seconds: the time of the control's training, shared equally by its stages.
+def _train_control(
+    session: loop.Session, job: Job, domains: Domains, name: str, start: Mapping[str, Any], seconds: float
+) -> bool:
+    """Trains the stages of one control for so many seconds together, from a record of the run's state at its first
+    stage that samples, and writes its summary; returns false when an interrupt ended it early.
     """
-
-    name: str
-    recipes: Sequence[Recipe]
-    start: Mapping[str, Any]
-    seconds: float
-
-
-def _train_control(session: Session, job: Job, domains: Domains, control: _Control) -> bool:
-    """Trains one control and writes its summary; returns false when an interrupt ended it early."""
-    folder, is_first_process = session.folder.control(control.name), session.world.first
+    recipes = job.controls[name]
+    folder, is_first_process = session.folder.control(name), session.world.first
     if is_first_process:
         if folder.path.exists():
             remove_folder(folder.path)
@@ -391,7 +362,7 @@ def _train_control(session: Session, job: Job, domains: Domains, control: _Contr
     session.world.barrier()
     state = TrainState(Progress(), ObjectiveState(), domains.base.learner)
     # The record holds the reference of the run's stage; a control begins with the reference of its first stage.
-    state.restore({**control.start, "reference": state.reference.state(), "generators": []}, session.world)
+    state.restore({**start, "reference": state.reference.state()}, session.world)
     state.progress.seconds = {}
     previous = job.recipes[first_sampling(job)]
     control_session = replace(
@@ -399,15 +370,15 @@ def _train_control(session: Session, job: Job, domains: Domains, control: _Contr
         folder=folder,
         store=None,
         metrics=MetricsFile(folder.metrics) if is_first_process else None,
-        trackers=_PrefixedNotes(session.trackers, f"control {control.name}: "),
+        trackers=_PrefixedNotes(session.trackers, f"control {name}: "),
         watch=None,  # faults of a control are not faults of the run; `groupwise doctor RUN/controls/NAME` shows them
     )
-    for index, recipe in enumerate(control.recipes):
+    for index, recipe in enumerate(recipes):
         # A control ends by its time, not by its steps: its steps may be cheaper, and then it takes more of them.
         timed = replace(
             recipe,
             train=recipe.train.model_copy(
-                update={"max_seconds": max(control.seconds / len(control.recipes), 1e-3), "num_steps": 10**9}
+                update={"max_seconds": max(seconds / len(recipes), 1e-3), "num_steps": 10**9}
             ),
         )
         control_session.domain = domains.of(timed)
@@ -419,17 +390,17 @@ def _train_control(session: Session, job: Job, domains: Domains, control: _Contr
         progress = state.progress
         progress.stage, progress.stage_step, progress.stage_seconds, progress.stage_ended = index, 0, 0.0, ""
         progress.group_size = 0
-        if not run_stage(control_session, timed, state):
+        if not loop.run_stage(control_session, timed, state):
             return False
         previous = timed
-    last = control.recipes[-1]
+    last = recipes[-1]
     if state.progress.latest_step != state.progress.step:
-        values, _ = evaluate_now(control_session, last, state)
+        values, _ = loop.evaluate_now(control_session, last, state)
         control_session.row(state.progress.step, last.name, values)
     if is_first_process:
-        write_json(
+        run_folder.write_json(
             folder.summary,
-            summarise(state.progress, metric_name(last.train, state.progress.latest), None, job.seed),
+            run_folder.summarise(state.progress, metric_name(last.train, state.progress.latest), None, job.seed),
         )
     session.world.barrier()
     return True

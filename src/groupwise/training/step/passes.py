@@ -15,7 +15,7 @@ from groupwise.config import ConfigError
 from groupwise.domain.base import Domain
 from groupwise.domain.pass_sizes import UPDATE
 from groupwise.domain.protocol import CutsPasses, Samples
-from groupwise.memory import available_bytes, peak_bytes
+from groupwise.memory import available_bytes, peak_bytes, running_out
 from groupwise.objective import Batch, Objective, Plan
 from groupwise.objective.batch import Acted
 from groupwise.processes import is_out_of_memory
@@ -212,15 +212,11 @@ def _measure(step: Step, samples: Samples, lengths: Tensor, requires: frozenset[
 
     devices = [device] if device.type == "cuda" else []
     with torch.enable_grad(), torch.random.fork_rng(devices=devices), state.learner.rehearsal() as optimiser_bytes:
-        try:
+        with running_out(_advice(step, 1)):
             # The first pass allocates the gradients, which stay allocated in the measured pass.
             run(1)
             available = available_bytes(device, step.recipe.train.memory_limit_gib) - optimiser_bytes
             single_bytes = peak_bytes(lambda: run(1), device)
-        except Exception as error:
-            if not is_out_of_memory(error):
-                raise
-            raise ConfigError(_advice(step, 1)) from error
         if step.sharded:
             # Running out of memory here would end the run, so the pass takes only members that fit if all are as long.
             fitting = int(SHARE * available // max(1, single_bytes))

@@ -9,15 +9,14 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
-from typing import final
 
 import torch
 
 from groupwise.config import ConfigError
 from groupwise.domain.protocol import ComparesExactly, Matches, Prompt, Samples
+from groupwise.memory import running_out
 from groupwise.objective import Batch, Objective
 from groupwise.objective.matching import NoMatching
-from groupwise.processes import is_out_of_memory
 from groupwise.records import Scored
 from groupwise.reward.completions import Content
 from groupwise.statistics import Correlation, Mean, Quotient, Statistic, Total
@@ -164,7 +163,6 @@ def _sums(pairs: Sequence[tuple[float, int]]) -> tuple[float, int]:
     return math.fsum([difference for difference, _ in pairs]), sum(count for _, count in pairs)
 
 
-@final
 @dataclass(frozen=True)
 class Collected:
     """The rollouts of a round, or of a whole step, on this process: whole groups with their rewards.
@@ -195,23 +193,17 @@ def sample_groups(step: Step, prompts: Sequence[Prompt], streams: Streams) -> Sa
         ConfigError: memory ran out; it names the remedy.
     """
     domain, progress = step.domain, step.state.progress
-    try:
-        with whole_weights(domain, step.world), nullcontext() if domain.keeps_graph else torch.no_grad():
-            return domain.sample(
-                prompts,
-                step.group_size,
-                streams=streams,
-                step=progress.step,
-                settings={name: schedule.at(progress.stage_step) for name, schedule in step.recipe.sampling.items()},
-                requires=step.objective.requires_sampled,
-            )
-    except ConfigError:
-        raise
-    except Exception as error:
-        if not is_out_of_memory(error):
-            raise
-        message = f"memory ran out while {len(prompts)} groups of {step.group_size} were sampled"
-        raise ConfigError(f"{message}; write {domain.memory_remedy}") from error
+    message = f"memory ran out while {len(prompts)} groups of {step.group_size} were sampled"
+    gradient = nullcontext() if domain.keeps_graph else torch.no_grad()
+    with running_out(f"{message}; write {domain.memory_remedy}"), whole_weights(domain, step.world), gradient:
+        return domain.sample(
+            prompts,
+            step.group_size,
+            streams=streams,
+            step=progress.step,
+            settings={name: schedule.at(progress.stage_step) for name, schedule in step.recipe.sampling.items()},
+            requires=step.objective.requires_sampled,
+        )
 
 
 def noised_again(step: Step, samples: Samples, streams: Streams) -> Samples:

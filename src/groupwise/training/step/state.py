@@ -8,17 +8,19 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass, field
 from time import perf_counter
-from typing import Any, final
+from typing import Any
 
 import torch
 from pydantic import TypeAdapter
 from torch import Tensor
 
 from groupwise import streams
+from groupwise.config import ConfigError
 from groupwise.domain.base import Domain
 from groupwise.domain.protocol import Samples
 from groupwise.learner.protocol import Learner
 from groupwise.objective import Objective, ObjectiveState
+from groupwise.processes import is_out_of_memory
 from groupwise.reference import AbsentReference, EmaReference, ReferenceConfig, ReferencePolicy
 from groupwise.reward import Rewards, RewardTable
 from groupwise.reward.scoring.table import TrainerState
@@ -35,7 +37,6 @@ _VISITS = 3
 _NEAR = 1e-9
 
 
-@final
 @dataclass
 class RewardMemory:
     """The memory of a run's rewards, the same on every process and a part of its checkpoints.
@@ -223,7 +224,6 @@ def _comparisons(fields: Mapping[str, Sequence[Any]], rows: Sequence[int]) -> li
     ]
 
 
-@final
 @dataclass
 class Progress:
     """The counters of a run.
@@ -330,7 +330,6 @@ class Progress:
             self.seconds[part] = self.seconds.get(part, 0.0) + perf_counter() - start
 
 
-@final
 @dataclass
 class TrainState:
     """The state of a run.
@@ -415,6 +414,22 @@ class TrainState:
             streams.restore(record["generators"][world.rank])
 
 
+@contextmanager
+def restoring(problem: str, advice: str) -> Iterator[None]:
+    """Names the record that the block restores where it does not fit: a record of another model may fail in any way.
+
+    Raises:
+        ConfigError: it does not fit.
+    """
+    try:
+        yield
+    except Exception as error:
+        if is_out_of_memory(error):
+            raise
+        reason = " ".join((str(error) or type(error).__name__).split())[:300]
+        raise ConfigError(f"{problem}: {reason}; {advice}") from error
+
+
 def reference_config(record: Mapping[str, Any]) -> ReferenceConfig:
     """Returns the configuration of the reference that a record holds.
 
@@ -428,7 +443,6 @@ def reference_config(record: Mapping[str, Any]) -> ReferenceConfig:
     return TypeAdapter(ReferenceConfig).validate_python(record["config"])
 
 
-@final
 @dataclass
 class Step:
     """Everything that the steps of a stage work with; made once a stage.

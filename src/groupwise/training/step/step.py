@@ -18,7 +18,6 @@ import itertools
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import final
 
 import torch
 from torch import Tensor
@@ -32,36 +31,12 @@ from groupwise.objective.matching import NoMatching
 from groupwise.statistics import Mean, add, finish
 from groupwise.streams import Streams
 from groupwise.training.optimiser_config import OptimiserConfig
-from groupwise.training.step.passes import (
-    PassStatistics,
-    agree_on_passes,
-    by_cotangents,
-    fit_micro_batch,
-    join_pass,
-    pass_statistics,
-    retrying,
-    score_without_gradient,
-    step_demonstrations,
-    supervised_gradient,
-)
-from groupwise.training.step.rollouts import (
-    Collected,
-    admitted_groups,
-    beside_reference,
-    check_running,
-    noised_again,
-    num_prompts_to_draw,
-    round_statistics,
-    sample_groups,
-    scored_by_reference,
-    scored_by_trainer,
-)
+from groupwise.training.step import passes, rollouts
 from groupwise.training.step.state import Step, ready_rewards
 
 _NOT_FINITE = "log_prob/not_finite"
 
 
-@final
 @dataclass
 class Updates:
     """The outcome of the optimiser steps in one step of the loop.
@@ -80,16 +55,8 @@ class Updates:
     not_finite: int = 0
     remarks: list[str] = field(default_factory=list)
 
-    def mean(self) -> dict[str, float]:
-        """Returns the mean of every metric over the optimiser steps that have it."""
-        values: dict[str, list[float]] = {}
-        for metrics in self.metrics:
-            for name, value in metrics.items():
-                values.setdefault(name, []).append(value)
-        return {name: sum(numbers) / len(numbers) for name, numbers in values.items()}
 
-
-def train_step(step: Step) -> tuple[dict[str, float], Collected | None, Updates]:
+def train_step(step: Step) -> tuple[dict[str, float], rollouts.Collected | None, Updates]:
     """Makes one step of training.
 
     Returns:
@@ -114,13 +81,15 @@ def train_step(step: Step) -> tuple[dict[str, float], Collected | None, Updates]
     with progress.timed("update" if recipe.samples else "warm_up"):
         updates = update_policy(step, collected)
     if isinstance(step.domain, CutsPasses):
-        agree_on_passes(step.domain, progress, step.world)
-    _count_updates(step, updates)
+        passes.agree_on_passes(step.domain, progress, step.world)
     reference_outcome = _move_reference(step, updates) if updates.taken else ""
     # Log.
     if step.measures_pass_size:
         values["micro_batch_members"] = progress.micro_batch_members
-    values |= updates.mean()
+    for name in dict.fromkeys(name for metrics in updates.metrics for name in metrics):
+        # The mean over the optimiser steps that have the metric.
+        numbers = [metrics[name] for metrics in updates.metrics if name in metrics]
+        values[name] = sum(numbers) / len(numbers)
     values |= {f"updates/{name}": getattr(updates, name) for name in ("taken", "skipped", "not_finite")}
     if state.reference.present:
         values |= {f"reference/{name}": float(reference_outcome == name) for name in ("mixed", "refused")}
@@ -133,7 +102,7 @@ def train_step(step: Step) -> tuple[dict[str, float], Collected | None, Updates]
     return values, collected, updates
 
 
-def collect(step: Step) -> Collected:
+def collect(step: Step) -> rollouts.Collected:
     """Samples until the batch is full: one round, or several where groups without a comparison are replaced.
 
     An admission that resamples fills the batch with the first admitted groups in the order in which they were drawn,
@@ -141,11 +110,11 @@ def collect(step: Step) -> Collected:
     """
     world, admission = step.world, step.objective.admission
     num_groups = step.recipe.train.prompts_per_step
-    rounds: list[Collected] = []
+    rounds: list[rollouts.Collected] = []
     admitted: list[int] = []
     num_drawn, num_compared = 0, 0
     for number in range(admission.rounds):
-        num_prompts = num_prompts_to_draw(num_groups, len(admitted), num_drawn) if number else num_groups
+        num_prompts = rollouts.num_prompts_to_draw(num_groups, len(admitted), num_drawn) if number else num_groups
         rounds.append(sample_round(step, number, num_drawn, num_prompts))
         num_drawn += num_prompts
         samples, batch = rounds[-1].samples, rounds[-1].batch
@@ -154,7 +123,7 @@ def collect(step: Step) -> Collected:
         pairs = int((torch.bincount(batch.prompt[batch.sampled]) > 1).sum())
         processes = world.gather((groups, batch.state.running.model_dump(), pairs))
         if world.size > 1:
-            check_running(step.objective, [running for _, running, _ in processes])
+            rollouts.check_running(step.objective, [running for _, running, _ in processes])
         admitted += [place for places, _, _ in processes for place in places]
         num_compared = sum(pairs for _, _, pairs in processes)
         if not admission.resamples or len(admitted) >= num_groups:
@@ -168,7 +137,7 @@ def collect(step: Step) -> Collected:
     numbers |= memory.add([entry for part in rounds for earned in world.gather(part.earned) for entry in earned])
     if step.rewards is not None and step.rewards.follows:
         numbers |= memory.follow(step.rewards, [part.samples for part in rounds], world)
-    whole = admitted_groups(step, rounds, admitted) if admission.resamples else rounds[0]
+    whole = rollouts.admitted_groups(step, rounds, admitted) if admission.resamples else rounds[0]
     remarks = [remark for part in rounds for remark in part.remarks]
     remarks += whole.remarks if admission.resamples else []
     if not admission.resamples and step.objective.advantage.group_baseline and not num_compared:
@@ -180,7 +149,7 @@ def collect(step: Step) -> Collected:
     return replace(whole, statistics=add([part.statistics for part in rounds]), numbers=numbers, remarks=remarks)
 
 
-def sample_round(step: Step, number: int, first_place: int, count: int) -> Collected:
+def sample_round(step: Step, number: int, first_place: int, count: int) -> rollouts.Collected:
     """Draws prompts, samples a group for each, rewards its members and compares them.
 
     Args:
@@ -204,7 +173,7 @@ def sample_round(step: Step, number: int, first_place: int, count: int) -> Colle
 
     # Sample.
     with progress.timed("sampling"):
-        samples = sample_groups(step, prompts, streams)
+        samples = rollouts.sample_groups(step, prompts, streams)
 
     # Reward.
     with progress.timed("rewards"):
@@ -214,17 +183,17 @@ def sample_round(step: Step, number: int, first_place: int, count: int) -> Colle
 
     # Add what else the loss will read of these members.
     if not isinstance(objective.matching, NoMatching):
-        samples = noised_again(step, samples, streams)
+        samples = rollouts.noised_again(step, samples, streams)
     if step.recipe.compares:
-        samples = beside_reference(step, samples)
+        samples = rollouts.beside_reference(step, samples)
     remarks: list[str] = []
     if step.measures_pass_size:
         with progress.timed("update"):
-            remarks += fit_micro_batch(step, samples, samples.mask.sum(1), objective.requires)
+            remarks += passes.fit_micro_batch(step, samples, samples.mask.sum(1), objective.requires)
     if domain.samples_remotely:
-        samples = scored_by_trainer(step, samples)
+        samples = rollouts.scored_by_trainer(step, samples)
     if "reference_log_prob" in objective.requires_rollouts:
-        samples = scored_by_reference(step, samples)
+        samples = rollouts.scored_by_reference(step, samples)
 
     # Compare: advantages from the rewards inside each group, and which groups may train.
     filler = samples
@@ -235,15 +204,15 @@ def sample_round(step: Step, number: int, first_place: int, count: int) -> Colle
     prompt_places = [drawn[place] for place in places.tolist()]
     history = state.memory.past(prompt_places).to(samples.mask.device) if state.memory.size else None
     samples = replace(samples, place=places + first_place, rewards=rewards, reward_history=history)
-    rollouts = samples.rollouts(objective.requires_rollouts, density=domain.density)
-    batch = objective.prepare(rollouts, state.objective, step.world.sum)
+    recorded = samples.rollouts(objective.requires_rollouts, density=domain.density)
+    batch = objective.prepare(recorded, state.objective, step.world.sum)
     totals = samples.rewards.total(objective.partial_rewards, samples.place.tolist())
     earned: dict[int, list[float]] = {place: [] for place in prompt_places}
     for place, total in zip(prompt_places, totals, strict=True):
         if total is not None:
             earned[place].append(total)
-    statistics = round_statistics(samples, batch, totals, density=domain.density)
-    return Collected(samples, batch, filler, [*earned.items()], statistics, remarks=remarks)
+    statistics = rollouts.round_statistics(samples, batch, totals, density=domain.density)
+    return rollouts.Collected(samples, batch, filler, [*earned.items()], statistics, remarks=remarks)
 
 
 def draw_prompts(streams: Streams, num_prompts: int, drawn: int, count: int) -> tuple[list[int], int]:
@@ -277,22 +246,40 @@ def draw_prompts(streams: Streams, num_prompts: int, drawn: int, count: int) -> 
     return [int(index) for index in order[place : place + count]], epoch * num_prompts + place + count
 
 
-def update_policy(step: Step, collected: Collected | None) -> Updates:
+def update_policy(step: Step, collected: rollouts.Collected | None) -> Updates:
     """Makes all optimiser steps of one step of the loop: `updates_per_batch` passes over the rollouts, each in
-    `minibatches` parts of whole groups; without rollouts one optimiser step of the auxiliary terms alone.
+    `minibatches` parts of whole groups; without rollouts one optimiser step of the auxiliary terms alone. Counts them
+    by their outcome, with a remark on those that were left out.
     """
     updates = Updates(torch.zeros(0) if collected is None else torch.zeros_like(collected.samples.old_log_prob))
+    progress, train = step.state.progress, step.recipe.train
     if collected is None or collected.batch is None:
         _optimise(step, None, None, updates)
-        return updates
-    step.state.objective = collected.batch.state
-    for number in range(step.recipe.train.updates_per_batch):
-        for rows in [None] if step.recipe.train.minibatches == 1 else _minibatches(step, collected, number):
-            _optimise(step, collected, rows, updates)
+    else:
+        step.state.objective = collected.batch.state
+        for number in range(train.updates_per_batch):
+            for rows in [None] if train.minibatches == 1 else _minibatches(step, collected, number):
+                _optimise(step, collected, rows, updates)
+    progress.num_updates += updates.taken
+    progress.num_skipped += updates.skipped
+    progress.num_not_finite += updates.not_finite
+    if updates.not_finite:
+        updates.remarks.append(
+            f"{updates.not_finite} of {len(updates.metrics)} updates had a gradient that was not finite and were left"
+            " out"
+        )
+    skipped_before = progress.skipped_in_a_row
+    progress.skipped_in_a_row = 0 if updates.taken else skipped_before + updates.skipped
+    if progress.skipped_in_a_row >= train.patience > progress.skipped_in_a_row - updates.skipped:
+        updates.remarks.append(
+            f"{progress.skipped_in_a_row} updates in a row had nothing to learn from (every group's rewards were equal"
+            " and no other term is active); try easier or harder prompts, a reward with more levels, or a higher"
+            " temperature"
+        )
     return updates
 
 
-def _minibatches(step: Step, collected: Collected, number: int) -> list[Tensor]:
+def _minibatches(step: Step, collected: rollouts.Collected, number: int) -> list[Tensor]:
     """Returns this process's rows for each minibatch. Groups are dealt by their place in the step, so the number of
     processes makes no difference.
     """
@@ -304,29 +291,33 @@ def _minibatches(step: Step, collected: Collected, number: int) -> list[Tensor]:
     return [torch.isin(place, place.new_tensor(chosen)).nonzero()[:, 0] for chosen in dealt if chosen]
 
 
-def _optimise(step: Step, collected: Collected | None, rows: Tensor | None, updates: Updates) -> None:
+def _optimise(step: Step, collected: rollouts.Collected | None, rows: Tensor | None, updates: Updates) -> None:
     """Makes one optimiser step: accumulates the gradient of every term, sums it over processes, and lets the learner
     clip it and step. A gradient that is 0 or not finite changes no weight.
     """
     recipe, state, world, learner = step.recipe, step.state, step.world, step.state.learner
     on_policy = updates.taken == 0
     learner.zero_gradients()
-    accumulate: list[Callable[[], PassStatistics]] = []
+    accumulate: list[Callable[[], passes.PassStatistics]] = []
     if collected is not None:
         accumulate.append(lambda: policy_gradient(step, collected, rows, updates.log_ratio, on_policy=on_policy))
     if "supervised" in recipe.objective.auxiliary:
-        demonstrations = step_demonstrations(step, len(updates.metrics))
+        demonstrations = passes.step_demonstrations(step, len(updates.metrics))
         if demonstrations is not None:
             if step.measures_pass_size:
                 counts = demonstrations.auxiliary_count["supervised"]
-                updates.remarks += fit_micro_batch(step, demonstrations, counts, frozenset({"log_prob"}))
-            accumulate.append(lambda: supervised_gradient(step, demonstrations))
-    statistics = retrying(step, accumulate, updates.remarks.append)
+                updates.remarks += passes.fit_micro_batch(step, demonstrations, counts, frozenset({"log_prob"}))
+            accumulate.append(lambda: passes.supervised_gradient(step, demonstrations))
+    statistics = passes.retrying(step, accumulate, updates.remarks.append)
     if world.size > 1:
         learner.reduce_gradients(world)
     pull = recipe.train.l2_to_reference if recipe.samples else 0.0
     pull_loss = state.reference.pull(pull) if pull else None
-    gradient_norm = learner.step(_optimiser_numbers(step))
+    config, max_grad_norm = recipe.optimiser, recipe.train.max_grad_norm
+    rate = config.rate(state.progress.stage_step)
+    # Only AdamW takes the other numbers.
+    adamw = [config.beta1, config.beta2, config.eps, config.weight_decay] if isinstance(config, OptimiserConfig) else []
+    gradient_norm = learner.step(StepNumbers(rate, *adamw, max_grad_norm=max_grad_norm))
     metrics = finish(world.sum_statistics(add(statistics))) | {"grad_norm": gradient_norm}
     if pull_loss is not None:
         metrics |= {"loss_l2": pull_loss, "loss": metrics.get("loss", 0.0) + pull_loss}
@@ -353,8 +344,8 @@ def _optimise(step: Step, collected: Collected | None, rows: Tensor | None, upda
 
 
 def policy_gradient(
-    step: Step, collected: Collected, rows: Tensor | None, log_ratio: Tensor, *, on_policy: bool
-) -> PassStatistics:
+    step: Step, collected: rollouts.Collected, rows: Tensor | None, log_ratio: Tensor, *, on_policy: bool
+) -> passes.PassStatistics:
     """Accumulates the gradient of the policy's terms over some members and returns the statistics of its passes.
 
     There are two ways to the same gradient. One scores with gradient, micro-batch by micro-batch, as below. The other
@@ -375,15 +366,15 @@ def policy_gradient(
         batch, recorded = batch.select(rows), None if recorded is None else recorded.select(rows)
     # Plan: the weight of every decision, from counts over all processes.
     plan = objective.plan(batch, step.state.objective, step.world.sum, not_finite="counted")
-    statistics: PassStatistics = [{"on_policy_share": Mean.ratio(float(on_policy), 1.0)}]
+    statistics: passes.PassStatistics = [{"on_policy_share": Mean.ratio(float(on_policy), 1.0)}]
     # Where a process has no member, it joins the passes of the others with one that it does not train on.
     samples = collected.samples if len(collected.samples) else collected.filler
     if on_policy and recorded is not None and objective.requires <= set(recorded.tensors()) and not plan.auxiliary:
-        return statistics + by_cotangents(step, samples, rows, plan, recorded, on_policy=on_policy)
+        return statistics + passes.by_cotangents(step, samples, rows, plan, recorded, on_policy=on_policy)
     if objective.scope == "batch" or not step.state.learner.differentiates:
-        scored = score_without_gradient(step, samples, rows, objective.requires)
+        scored = passes.score_without_gradient(step, samples, rows, objective.requires)
         _note_log_ratio(log_ratio, rows, scored.log_prob, batch.acted)
-        return statistics + by_cotangents(step, samples, rows, plan, scored, on_policy=on_policy)
+        return statistics + passes.by_cotangents(step, samples, rows, plan, scored, on_policy=on_policy)
     # With the policy term alone a member of advantage 0 has no gradient, unless the term pulls back to the sampler.
     alive = torch.arange(len(plan), device=plan.acted.mask.device)
     if not (objective.matching.pulls or plan.beta != 0 or plan.entropy != 0 or plan.auxiliary):
@@ -393,7 +384,7 @@ def policy_gradient(
     statistics.append({"scored_share": Mean.ratio(len(alive), len(plan))})
     for chosen in step.passes(lengths[alive]):
         if chosen is None:
-            join_pass(step, samples, objective.requires)
+            passes.join_pass(step, samples, objective.requires)
             continue
         # Score the members of this pass under the live policy, and add the gradient of their part of the loss.
         members = alive[chosen]
@@ -406,43 +397,13 @@ def policy_gradient(
             torch.autograd.backward([scored.log_prob], [torch.zeros_like(scored.log_prob)])
         scored, acted = scored.detach(), batch.acted
         _note_log_ratio(log_ratio, rows[members], scored.log_prob, acted.select(members))
-        passed = pass_statistics(scored, acted, members, lengths[members], on_policy=on_policy)
+        passed = passes.pass_statistics(scored, acted, members, lengths[members], on_policy=on_policy)
         statistics.append({**loss.statistics, **passed})
     return statistics
 
 
 def _note_log_ratio(log_ratio: Tensor, rows: Tensor, log_prob: Tensor, acted: Acted) -> None:
     log_ratio[rows] = torch.where(acted.mask, log_prob - acted.old_log_prob, 0.0).to(log_ratio.dtype)
-
-
-def _optimiser_numbers(step: Step) -> StepNumbers:
-    """Returns the optimiser's numbers at the present step of the stage."""
-    config = step.recipe.optimiser
-    rate, max_grad_norm = config.rate(step.state.progress.stage_step), step.recipe.train.max_grad_norm
-    if not isinstance(config, OptimiserConfig):
-        return StepNumbers(rate, max_grad_norm=max_grad_norm)
-    return StepNumbers(rate, config.beta1, config.beta2, config.eps, config.weight_decay, max_grad_norm)
-
-
-def _count_updates(step: Step, updates: Updates) -> None:
-    """Counts the updates of a step by their outcome, and adds a remark on those that were left out."""
-    progress, patience = step.state.progress, step.recipe.train.patience
-    progress.num_updates += updates.taken
-    progress.num_skipped += updates.skipped
-    progress.num_not_finite += updates.not_finite
-    if updates.not_finite:
-        updates.remarks.append(
-            f"{updates.not_finite} of {len(updates.metrics)} updates had a gradient that was not finite and were left"
-            " out"
-        )
-    skipped_before = progress.skipped_in_a_row
-    progress.skipped_in_a_row = 0 if updates.taken else skipped_before + updates.skipped
-    if progress.skipped_in_a_row >= patience > progress.skipped_in_a_row - updates.skipped:
-        updates.remarks.append(
-            f"{progress.skipped_in_a_row} updates in a row had nothing to learn from (every group's rewards were equal"
-            " and no other term is active); try easier or harder prompts, a reward with more levels, or a higher"
-            " temperature"
-        )
 
 
 def _move_reference(step: Step, updates: Updates) -> str:

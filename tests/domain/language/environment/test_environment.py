@@ -17,6 +17,18 @@ from groupwise.domain.language.environment import CallableEnvironment, GuessTheN
 from groupwise.domain.language.tools import ToolCall, ToolRunner, ToolSignature, format_of, read_calls
 
 
+class Echo:
+    def __init__(self, times: int = 2) -> None:
+        self.left = times
+
+    def reset(self, columns):
+        return columns["prompt"]
+
+    def step(self, action):
+        self.left -= 1
+        return action, 1.0, self.left == 0
+
+
 @pytest.mark.parametrize(
     ("expression", "value"),
     [
@@ -49,18 +61,6 @@ def test_values_and_refusals(expression, value):
 # Callable.
 
 
-class Echo:
-    def __init__(self, times: int = 2) -> None:
-        self.left = times
-
-    def reset(self, columns):
-        return columns["prompt"]
-
-    def step(self, action):
-        self.left -= 1
-        return action, 1.0, self.left == 0
-
-
 def test_a_class_of_ones_own_is_built_once_a_member():
     kind = CallableEnvironment(path=f"{__name__}:Echo", arguments={"times": 2})
     first, second = kind.open(), kind.open()
@@ -87,12 +87,6 @@ def test_a_game_of_four_turns_that_is_won():
     assert game.step("seven") == Step("number ?")
     assert game.step("9") == Step("lower")
     assert game.step("7") == Step(reward=1.0, done=True)
-
-
-def test_the_last_guess_ends_a_lost_game():
-    game = GuessTheNumber(num_guesses=1).open()
-    game.reset({"secret": 7})
-    assert game.step("8") == Step(reward=0.0, done=True)
 
 
 # Tools.

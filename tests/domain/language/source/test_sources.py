@@ -9,18 +9,12 @@ from itertools import count
 from pathlib import Path
 
 import pytest
-from pydantic import ValidationError
 
 from groupwise.config import ConfigError
-from groupwise.domain.language.config import DataConfig
-from groupwise.domain.language.data import split
 from groupwise.domain.language.environment import GuessTheNumber
 from groupwise.domain.language.source import base as module
-from groupwise.domain.language.source.base import Files, Hub, ReasoningGym, Row, Texts, distinct, kept_rows
-from groupwise.domain.language.source.cups import Cups, follow, worked
-from groupwise.domain.language.source.hidden_number import HiddenNumber, patient
-from groupwise.domain.language.source.sorting import Sorting
-from groupwise.domain.language.source.tales import Tales
+from groupwise.domain.language.source.base import Files, Hub, ReasoningGym, Row, distinct, kept_rows
+from groupwise.domain.language.source.toys import Cups, HiddenNumber, Sorting, Tales, follow, patient, worked
 from groupwise.reward.texts.reasoning_gym import ReasoningGym as Score
 
 
@@ -102,14 +96,6 @@ def test_jsonl_json_and_parquet_hold_the_same_rows(tmp_path):
     pyarrow.parquet.write_table(pyarrow.Table.from_pylist(ROWS), tmp_path / "a.parquet")
     for ending in ("jsonl", "json", "parquet"):
         assert Files(paths=(str(tmp_path / f"a.{ending}"),), shuffle=False).rows(None, seed=0) == ROWS
-
-
-def test_shuffling_is_a_function_of_the_seed_and_keeps_every_row(tmp_path):
-    (tmp_path / "a.json").write_text(json.dumps(ROWS))
-    source = Files(paths=(str(tmp_path / "a.json"),), held_out_paths=(str(tmp_path / "a.json"),))
-    assert source.rows(None, 1) == source.rows(None, 1) != ROWS
-    assert sorted(map(str, source.rows(None, 1))) == sorted(map(str, ROWS))
-    assert len(source.held_out_rows(2, 1)) == 2
 
 
 # Hidden number.
@@ -230,11 +216,6 @@ def test_rows_survive_json_and_score_their_own_answer(task, parameters):
     assert values == [1.0] * 5
 
 
-def test_an_unknown_task_names_the_nearest():
-    with pytest.raises(ConfigError, match=r"'countdwn'.*did you mean countdown\?"):
-        ReasoningGym(task="countdwn").rows(1, seed=0)
-
-
 def test_parameters_the_task_refuses_are_a_clear_error():
     with pytest.raises(
         ConfigError,
@@ -284,16 +265,4 @@ def test_clauses_and_connectives_as_asked():
     assert all(word not in Tales(joined_share=0.0).demonstration(row, seed=0)[0].split() for word in source.connectives)
 
 
-def test_the_source_has_4800_prompts_and_refuses_a_wrong_order():
-    assert len(Tales().rows(10_000, seed=0)) == 12 * 8 * 10 * 5
-    with pytest.raises(ValidationError, match="min_clauses = 4 is above max_clauses = 2"):
-        Tales(min_clauses=4, max_clauses=2)
-
-
 # Texts.
-
-
-def test_the_first_prompts_are_held_out():
-    splits = split(DataConfig(source=Texts(prompts=("a", "b", "c")), num_held_out=1))
-    assert [prompt.columns["prompt"] for prompt in splits.held_out] == ["a"]
-    assert [prompt.columns["prompt"] for prompt in splits.train] == ["b", "c"]

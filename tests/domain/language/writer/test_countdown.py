@@ -51,11 +51,6 @@ def test_two_orders_of_the_numbers_are_one_prompt():
     } == {"19 9 3 13="}
 
 
-def test_brackets_and_precedence():
-    assert list(solutions([2, 3, 5], 17)) == ["2+3*5", "2+5*3", "3*5+2", "5*3+2"]
-    assert list(solutions([2, 3, 5], 25)) == ["5*(2+3)", "5*(3+2)"]
-
-
 def test_numbers_without_a_worked_solution_are_an_error():
     with pytest.raises(ValueError, match="write min_numbers = 3 and max_numbers = 3"):
         write({"metadata": {"numbers": [1, 2], "target": 3}}, 0)

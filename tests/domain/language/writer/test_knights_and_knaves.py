@@ -61,8 +61,3 @@ def test_the_letters_say_what_the_task_says_and_its_own_rule_reads_the_answer():
         [""] * 2, said, answer=[changed["answer"]] * 2, metadata=[changed["metadata"]] * 2
     )
     assert right == 1.0 > wrong
-
-
-def test_an_unknown_statement_is_an_error():
-    with pytest.raises(ValueError, match="'xor' is no kind of statement"):
-        holds(["xor", AL, BO], (True, True))

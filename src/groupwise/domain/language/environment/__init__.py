@@ -27,7 +27,6 @@ Weight = Annotated[float, Field(allow_inf_nan=False)]
 """A factor in the sum of rewards."""
 
 
-@final
 @dataclass(frozen=True)
 class Step:
     """The environment's answer to one turn.
@@ -229,7 +228,6 @@ class GuessTheNumber(EnvironmentKind):
         return _Game(self.num_guesses)
 
 
-@final
 class _Game:
     def __init__(self, num_guesses: int) -> None:
         self.left = num_guesses
@@ -311,7 +309,6 @@ class Tools(EnvironmentKind):
         return _Tools(self, functions)
 
 
-@final
 class _Tools:
     def __init__(self, config: Tools, functions: Mapping[str, Callable[[str], Any]]) -> None:
         self.config, self.functions, self.calls = config, functions, 0
@@ -440,7 +437,6 @@ class ChatTools(EnvironmentKind):
         return _Conversation(self)
 
 
-@final
 class _Conversation:
     def __init__(self, config: ChatTools) -> None:
         self.config, self.turns = config, 0
@@ -523,7 +519,6 @@ class CallableEnvironment(CalledFromPath, EnvironmentKind):
         return _Checked(self.made(Environment, wanted, "domain.environment.path"))
 
 
-@final
 class _Checked:
     def __init__(self, environment: Any) -> None:
         self.environment = environment

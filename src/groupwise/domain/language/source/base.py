@@ -13,20 +13,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from itertools import count, islice
 from time import perf_counter
-from typing import Annotated, Any, Literal, final
+from typing import Annotated, Any, ClassVar, Literal, final
 
 from pydantic import Field, model_validator
 
-from groupwise.config import (
-    Config,
-    ConfigError,
-    ImportPath,
-    InModule,
-    Problem,
-    nearest,
-    read_rows,
-    user_object,
-)
+from groupwise import config
 from groupwise.config.files import cache_folder
 from groupwise.processes import is_first_process
 
@@ -40,13 +31,11 @@ REPEATS = 1000
 """The number of draws in a row that give only known prompts, after which a task counts as exhausted."""
 
 
-class Source(Config):
+class Source(config.Config):
     """A source of prompts. Subclasses add a `kind`, their parameters and `rows`."""
 
-    @property
-    def endless(self) -> bool:
-        """True where rows are made as they are asked for, so that their number must be given."""
-        return True
+    endless: ClassVar[bool] = True
+    """True where rows are made as they are asked for, so that their number must be given."""
 
     @abstractmethod
     def rows(self, num: int | None, seed: int) -> list[Row]:
@@ -64,20 +53,6 @@ class Source(Config):
     def demonstration(self, row: Row, seed: int) -> Turns | None:
         """Writes a text to learn from by supervision; None where the source has none."""
         return None
-
-
-def require_order(source: Source, least: str, most: str) -> None:
-    """Refuses a source whose smallest size is above its largest.
-
-    Args:
-        least, most: the keys of the two sizes.
-
-    Raises:
-        ValueError: the first is above the second; names both.
-    """
-    low, high = getattr(source, least), getattr(source, most)
-    if low > high:
-        raise ValueError(f"{least} = {low} is above {most} = {high}; write {least} <= {most}")
 
 
 def distinct(drawn: Iterable[Row], identity: Any, num: int | None) -> list[Row]:
@@ -161,9 +136,7 @@ class Nothing(Source):
 
     kind: Literal["nothing"] = "nothing"
 
-    @property
-    def endless(self) -> bool:
-        return False
+    endless = False
 
     def rows(self, num: int | None, seed: int) -> list[Row]:
         return []
@@ -186,13 +159,13 @@ class Rows(Source):
     """
 
     kind: Literal["rows"] = "rows"
-    path: InModule
-    held_out_path: InModule | None = None
+    path: config.InModule
+    held_out_path: config.InModule | None = None
     streamed: bool = False
     shuffle: bool = True
 
     @property
-    def endless(self) -> bool:
+    def endless(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
         return self.streamed
 
     def rows(self, num: int | None, seed: int) -> list[Row]:
@@ -205,19 +178,19 @@ class Rows(Source):
         return None if self.held_out_path is None else _rows_read(self.held_out_path, num, "eval_data")
 
 
-def _rows_read(path: ImportPath, num: int | None, argument: str) -> list[Row]:
-    holder = user_object(path, "data.source.path" if argument == "data" else "data.source.held_out_path")
+def _rows_read(path: config.ImportPath, num: int | None, argument: str) -> list[Row]:
+    holder = config.user_object(path, "data.source.path" if argument == "data" else "data.source.held_out_path")
     try:
         rows: list[Any] = list(islice(iter(holder), num))
     # The rows are the user's and may fail in any way.
     except Exception as error:
-        raise ConfigError(
+        raise config.ConfigError(
             f"{argument}: the rows of {path} (of type {type(holder).__name__}) cannot be read: {type(error).__name__}:"
             f" {error}; give a list of dicts, or a datasets.Dataset"
         ) from error
     for number, row in enumerate(rows):
         if not isinstance(row, dict):
-            raise ConfigError(
+            raise config.ConfigError(
                 f"{argument}: row {number} is of type {type(row).__name__}; a row is a dict such as"
                 ' {"prompt": "2 + 2 =", "answer": "4"}'
             )
@@ -243,9 +216,7 @@ class Files(Source):
     held_out_paths: tuple[str, ...] = ()
     shuffle: bool = True
 
-    @property
-    def endless(self) -> bool:
-        return False
+    endless = False
 
     def rows(self, num: int | None, seed: int) -> list[Row]:
         return _take(self.paths, "paths", num, seed if self.shuffle else None)
@@ -259,7 +230,7 @@ class Files(Source):
 
 
 def _take(paths: tuple[str, ...], key: str, num: int | None, seed: int | None) -> list[Row]:
-    rows = [row for path in paths for _, row in read_rows(path, f"data.source.{key}")]
+    rows = [row for path in paths for _, row in config.read_rows(path, f"data.source.{key}")]
     if seed is not None:
         random.Random(f"files {seed}").shuffle(rows)
     return rows[:num]
@@ -290,9 +261,7 @@ class Hub(Source):
     revision: str | None = None
     shuffle: bool = True
 
-    @property
-    def endless(self) -> bool:
-        return False
+    endless = False
 
     def rows(self, num: int | None, seed: int) -> list[Row]:
         return self._load(self.split, num, seed)
@@ -306,7 +275,7 @@ class Hub(Source):
         try:
             dataset: Any = datasets.load_dataset(self.id, self.name, split=split, revision=self.revision)
         except Exception as error:  # whatever the library raises, from a wrong name to a missing network
-            raise ConfigError(
+            raise config.ConfigError(
                 f"data.source: datasets cannot load {self.id!r} (name {self.name!r}, split {split!r}):"
                 f" {type(error).__name__}: {error}"
             ) from error
@@ -328,9 +297,7 @@ class Texts(Source):
     prompts: Annotated[tuple[str, ...], Field(min_length=2)]
     """The prompts, in this order."""
 
-    @property
-    def endless(self) -> bool:
-        return False
+    endless = False
 
     def rows(self, num: int | None, seed: int) -> list[Row]:
         return [{"prompt": prompt} for prompt in self.prompts[:num]]
@@ -390,19 +357,19 @@ class ReasoningGym(Source):
         from reasoning_gym.factory import DATASETS
 
         if self.task not in DATASETS:
-            raise ConfigError(
-                Problem(
+            raise config.ConfigError(
+                config.Problem(
                     f"data.source.task = {self.task!r}",
                     "is no task of reasoning-gym",
                     tuple(sorted(DATASETS)),
-                    nearest(self.task, list(DATASETS)),
+                    config.nearest(self.task, list(DATASETS)),
                 )
             )
         try:
             # The size only bounds the index; entries are made one at a time.
             entries = reasoning_gym.create_dataset(self.task, seed=seed, size=1 << 30, **self.parameters)
         except (TypeError, AssertionError, ValueError) as error:
-            raise ConfigError(
+            raise config.ConfigError(
                 f"data.source.parameters = {dict(self.parameters)} is refused by reasoning-gym's task {self.task!r}:"
                 f" {error or type(error).__name__}"
             ) from error
