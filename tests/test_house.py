@@ -6,6 +6,7 @@ import ast
 import functools
 import io
 import re
+import subprocess
 import sys
 import tokenize
 import tomllib
@@ -117,6 +118,34 @@ def test_one_version_everywhere() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("target", "stamps", "installs"),
+    [
+        ("train", [".installed"], 1),
+        ("smollm", [".installed", ".installed-smollm"], 3),
+        ("test", [".installed", ".installed-dev"], 3),
+    ],
+)
+def test_make_installs_once(tmp_path: Path, target: str, stamps: list[str], installs: int) -> None:
+    environment = tmp_path / "environment"
+
+    def plan() -> str:
+        return subprocess.run(
+            ["make", "-n", target, f"VENV={environment}"], cwd=ROOT, capture_output=True, text=True, check=True
+        ).stdout
+
+    first = plan()
+    assert first.count("-m venv") == 1
+    assert first.count("pip install") == installs
+    (environment / "bin").mkdir(parents=True)
+    for name in ("bin/python", *stamps):
+        (environment / name).touch()
+    second = plan()
+    assert "pip install" not in second
+    assert "-m venv" not in second
+    assert str(environment / "bin") in second, "the second time it still does what it is for"
+
+
 def test_a_file_says_in_its_docstring_which_concept_it_is() -> None:
     silent = [str(path.relative_to(SOURCE)) for path in FILES if not ast.get_docstring(parsed(path))]
     assert silent == []
@@ -189,6 +218,15 @@ def test_no_function_is_above_60_code_lines() -> None:
 def test_a_mutation_finds_its_line_and_its_tests(mutation: Mutation) -> None:
     assert mutated(mutation)
     assert (ROOT / "tests" / mutation.test).exists()
+
+
+def test_nothing_is_pickled() -> None:
+    pickling = re.compile(
+        r"^\s*(import|from)"
+        r" (pickle|cloudpickle|dill|marshal|shelve)\b|torch\.save\(|torch\.load\((?!.*weights_only=True)",
+        re.MULTILINE,
+    )
+    assert [str(path.relative_to(SOURCE)) for path in FILES if pickling.search(path.read_text(encoding="utf-8"))] == []
 
 
 @pytest.mark.parametrize("room", ["training", "experiment", "cli"])

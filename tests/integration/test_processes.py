@@ -235,6 +235,41 @@ def test_an_interrupt_saves_and_says_how_to_go_on(
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(("number", "status"), [(None, 0), (signal.SIGINT, 130)])
+def test_a_reader_that_goes_away_ends_the_display_and_not_the_run(
+    qwen: Path, tmp_path: Path, number: signal.Signals | None, status: int
+) -> None:
+    experiment(qwen)
+    run = tmp_path / "run"
+    process = subprocess.Popen(
+        command("train", qwen.parent / "small.toml", *LONG, "--out", run, "track.console=lines"),
+        env=ENVIRONMENT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    assert process.stderr is not None
+    while "step 3/14" not in process.stdout.readline():
+        assert process.poll() is None
+    process.stdout.close()
+    # As Ctrl-C does to both sides of a pipe.
+    if number is not None:
+        process.send_signal(number)
+    said = process.stderr.read()
+    assert process.wait(180) == status
+    assert (
+        said.strip()
+        == "tracker ConsoleTracker failed and is switched off; training goes on: BrokenPipeError: nobody reads standard"
+        " output any more"
+    )
+    assert (run / "summary.json").exists() == (number is None)
+    assert rows(run)[-1]["step"] == max(
+        int(path.name.removeprefix("step-")) for path in (run / "checkpoints").iterdir()
+    )
+
+
+@pytest.mark.slow
 def test_a_second_interrupt_ends_at_once_and_says_from_where_the_run_goes_on(qwen: Path, tmp_path: Path) -> None:
     experiment(qwen)
     run = tmp_path / "run"

@@ -217,3 +217,32 @@ def test_another_run_in_the_folder_is_refused_with_the_key_that_differs(
     message = " ".join(capsys.readouterr().err.split())
     assert f"its run began with other settings: train.num_steps = {STEPS} (2 there)" in message
     assert (run / "config.json").read_text() == json.dumps(recorded)
+
+
+@pytest.mark.slow
+def test_a_run_goes_on_with_less_memory(
+    gpt2: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Memory ran out; what a pass takes may change, and is what the folder says from then on."""
+    run = tmp_path / "run"
+    run.mkdir()
+    arguments = train_command(gpt2, run)
+    from groupwise import load_experiment
+
+    recorded = load_experiment(
+        arguments[1], {"train": {"num_steps": STEPS}, "checkpoint": {"every": 2}, "track": {"console": "lines"}}
+    ).table()
+    (run / "config.json").write_text(json.dumps(recorded))
+    monkeypatch.setattr(sys, "argv", ["groupwise", *arguments, "train.micro_batch_members=1", "--resume"])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    output = capsys.readouterr()
+    assert ended.value.code in (0, None), output.err
+    assert "goes on with train.micro_batch_members = 1, where it had None" in " ".join(output.out.split())
+    assert json.loads((run / "config.json").read_text())["train"]["micro_batch_members"] == 1
+    assert (run / "summary.json").is_file()
+    assert "has ended" not in output.out
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code in (0, None)
+    assert "This run has ended: nothing is left to do." in capsys.readouterr().out
