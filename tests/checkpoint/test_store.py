@@ -109,7 +109,7 @@ def test_a_limit_on_file_size_names_the_checkpoint_that_is_safe(tmp_path: Path) 
     )
     assert resource.getrlimit(resource.RLIMIT_FSIZE)
     process = subprocess.run([sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, check=True)
-    assert "step-2 could not be written: no space is left" in process.stdout
+    assert "step-2 could not be written: a limit on the size of files is reached (ulimit -f)" in process.stdout
     assert "step-1 is complete; nothing before step 1 is lost" in process.stdout
     assert f"groupwise resume {tmp_path}" in process.stdout
     assert [path.name for path in (tmp_path / "checkpoints").iterdir()] == ["step-1"]

@@ -215,7 +215,11 @@ def test_killed_at_random_moments_and_resumed(
 
 
 @pytest.mark.parametrize(
-    ("number", "status"), [(signal.SIGINT, 130), pytest.param(signal.SIGTERM, 143, marks=pytest.mark.slow)]
+    ("number", "status"),
+    [
+        (signal.SIGINT, 130),
+        *(pytest.param(*each, marks=pytest.mark.slow) for each in ((signal.SIGTERM, 143), (signal.SIGHUP, 129))),
+    ],
 )
 def test_an_interrupt_saves_and_says_how_to_go_on(
     qwen: Path, tmp_path: Path, untouched: dict[str, Any], held: Path, number: signal.Signals, status: int

@@ -118,8 +118,8 @@ def new_folder(path: Path | str, *, replace: bool = False) -> Iterator[Path]:
         shutil.rmtree(partial, ignore_errors=True)
         if isinstance(error, OSError):
             raise storage_error(path, error) from error
-        if _is_full_disk(error):  # libraries wrap the operating system's error in their own
-            raise storage_error(path, OSError(errno.ENOSPC, str(error))) from error
+        if (number := _wrapped_number(error)) is not None:
+            raise storage_error(path, OSError(number, str(error))) from error
         raise
 
 
@@ -229,9 +229,13 @@ def storage_error(path: Path | str, error: OSError, safety_note: str = "") -> St
     """
     path = Path(path)
     if error.errno in _SPACE:
-        reason = f"no space is left for it ({_free(path)}, or a limit on the size of files is reached)"
+        reason = (
+            "a limit on the size of files is reached (ulimit -f)"
+            if error.errno == errno.EFBIG
+            else f"no space is left for it ({_free(path)}); free some"
+        )
     elif error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
-        reason = "the folder is not writable"
+        reason = "the disk is mounted read-only" if error.errno == errno.EROFS else "the folder is not writable"
     elif error.errno in (errno.ENOENT, errno.ENOTDIR):
         reason = f"there is no folder {path.parent}"
     else:
@@ -244,11 +248,11 @@ def _free(path: Path) -> str:
     return f"{shutil.disk_usage(folder).free / 2**20:.1f} MiB free on its disk"
 
 
-def _is_full_disk(error: BaseException) -> bool:
-    text = str(error).lower()
-    return isinstance(error, Exception) and (
-        "no space left" in text or "file too large" in text or "os error 28" in text or "os error 27" in text
-    )
+def _wrapped_number(error: BaseException) -> int | None:
+    """Returns the operating system's number of a failed write that a library raised as an error of its own."""
+    text = str(error).lower() if isinstance(error, Exception) else ""
+    numbers = {errno.ENOSPC: ("no space left", "os error 28"), errno.EFBIG: ("file too large", "os error 27")}
+    return next((number for number, words in numbers.items() if any(word in text for word in words)), None)
 
 
 def _linked(partial: Path, path: Path) -> bool:

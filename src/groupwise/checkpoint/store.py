@@ -289,10 +289,10 @@ class CheckpointStore:
         """Returns one sentence on the checkpoint that is safe after a failed write, and on how to go on from it."""
         latest = self.latest()
         if latest is None:
-            return "No earlier checkpoint of this run exists. Free some space and start it again."
+            return "No earlier checkpoint of this run exists; start it again when that is mended."
         return (
-            f"Kept: {latest.path} is complete; nothing before step {latest.step} is lost. Free some space, then"
-            f" `groupwise resume {self.folder.parent}`."
+            f"Kept: {latest.path} is complete; nothing before step {latest.step} is lost. When that is mended,"
+            f" `groupwise resume {self.folder.parent}` goes on."
         )
 
     def _steps(self) -> list[Path]:

@@ -125,7 +125,8 @@ def _with_path_in_errors(path: str, function: Callback) -> Callback:
     return call
 
 
-# Ctrl-C and a scheduler's SIGTERM: the run finishes the step, saves and ends; a second Ctrl-C ends it at once.
+# Ctrl-C, a scheduler's SIGTERM, a terminal that closes (SIGHUP): the run finishes the step, saves and ends; a second
+# Ctrl-C ends it at once.
 
 
 @dataclass
@@ -137,8 +138,8 @@ class Interrupt:
 
 @contextmanager
 def listening(report: Callable[[str], None]) -> Iterator[Interrupt]:
-    """Takes SIGINT and SIGTERM as a request to end the run within the block; outside the main thread it changes
-    nothing.
+    """Takes SIGINT, SIGTERM and SIGHUP as a request to end the run within the block; outside the main thread it changes
+    nothing. `nohup` goes on ignoring SIGHUP.
 
     Args:
         report: receives one sentence when the request arrives, in a separate thread: the signal may arrive while the
@@ -181,7 +182,10 @@ def listening(report: Callable[[str], None]) -> Iterator[Interrupt]:
 
     reporter = threading.Thread(target=relay, name="groupwise-interrupt", daemon=True)
     reporter.start()
-    previous_handlers = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
+    numbers = [signal.SIGINT, signal.SIGTERM]
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
+        numbers.append(signal.SIGHUP)
+    previous_handlers = {number: signal.signal(number, handle) for number in numbers}
     try:
         yield interrupt
     finally:
