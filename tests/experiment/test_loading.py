@@ -381,3 +381,13 @@ def test_an_override_that_holds_in_every_sampling_stage_gives_no_remark(caplog: 
     )
     assert said(caplog, "language", "optimiser.learning_rate=1e-4", "train.group_size=4") == []
     assert said(caplog, "source_001_progressive", "stages.full.set.trust.low=0.05", "train.prompts_per_step=1") == []
+
+
+def test_rewards_that_a_file_inherits_are_named(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    file = tmp_path / "red.toml"
+    file.write_text('extends = "diffusion_prompts"\n[domain.rewards.bright]\nkind = "jpeg_size"\n')
+    load_experiment(file)
+    load_experiment(file, ["domain.rewards.small=null"])
+    load_experiment("diffusion_prompts")
+    (said,) = [record.getMessage() for record in caplog.records]
+    assert said.startswith("all rewards are trained on: small (diffusion_prompts.toml), bright (red.toml); ")

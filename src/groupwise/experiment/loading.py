@@ -11,7 +11,7 @@ from typing import Any
 from groupwise import config
 from groupwise.config import ConfigError, Problem
 from groupwise.experiment import code_consent
-from groupwise.experiment.catalogue import Source, find
+from groupwise.experiment.catalogue import Source, find, shipped
 from groupwise.experiment.counterparts import with_counterparts
 from groupwise.experiment.schema import Experiment, Tree, edited_slots, preset_slots, refuse_kind, stage_overrides
 from groupwise.objective.method import is_own
@@ -81,9 +81,25 @@ def load_source(source: Source, over: Mapping[str, Any], label: str, *, run_code
     )
     if foreign and code:
         experiment = _read(source, over, label)
-    for sentence in stage_overrides(experiment, over) if is_first_process() else ():
-        log.warning("%s", sentence)
+    for sentence in (*stage_overrides(experiment, over), *_rewards_of_others(source, over, experiment)):
+        if is_first_process():
+            log.warning("%s", sentence)
     return experiment
+
+
+def _rewards_of_others(source: Source, over: Mapping[str, Any], experiment: Experiment) -> list[str]:
+    """Says of which file each reward is, where a user's own rewards stand beside those of a file that his extends."""
+    rewards: Mapping[str, Any] = getattr(experiment.domain, "rewards", {})
+    origins: dict[str, str] = {}
+    for layer, name in [*((layer, file.name) for layer, file in zip(source.layers, source.files)), (over, "yours")]:
+        domain = layer.get("domain")
+        named = domain.get("rewards") if isinstance(domain, Mapping) else None
+        origins |= dict.fromkeys([reward for reward in named or {} if reward in rewards], name)
+    if len(set(origins.values())) < 2 or (source.name in shipped() and "yours" not in origins.values()):
+        return []
+    listed = ", ".join(f"{reward} ({name})" for reward, name in origins.items())
+    inherited = next(reward for reward, name in origins.items() if name != list(origins.values())[-1])
+    return [f'all rewards are trained on: {listed}; domain.rewards.{inherited} = "null" takes one away']
 
 
 def read_experiment(
