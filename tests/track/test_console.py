@@ -92,3 +92,18 @@ def test_colours_that_are_forced_make_no_terminal() -> None:
 
 def test_noise_in_the_last_bits_is_not_told_apart() -> None:
     assert same_decimals([27.8, 27.8 + 4e-15]) == ["27.8", "27.8"]
+
+
+def test_an_evaluation_shows_one_prompt_and_every_set() -> None:
+    out = io.StringIO()
+    tracker = ConsoleTracker(4, None, live=False, console=Console(file=out, width=200), evaluated_on=EvaluatedOn(8, 0))
+    record = {"prompt": "2 + 2?\n", "text": "\x1b[31m4", "rewards": {"right": 1.0, "broken": None}}
+    tracker.members(1, "rollouts", [record], {})
+    tracker.members(1, "evaluation", [record, {**record, "text": "5"}], {})
+    tracker.members(1, "evaluation", [{"image": 1}], {})
+    tracker.metrics(
+        1, {"eval/easy/greedy/reward": 0.5, "eval/easy/sampled/reward": 0.25, "eval/hard/greedy/reward": 0.125}
+    )
+    shown, row = out.getvalue().splitlines()
+    assert shown == r"""  '2 + 2?\n' -> '\x1b[31m4'  right 1"""
+    assert row == "step 1/4  held-out easy/greedy/reward 0.500  held-out hard/greedy/reward 0.125"

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
+from typing import Any
 
 from rich.console import Console, RenderableType
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
@@ -14,6 +15,7 @@ from groupwise.track.tracker import Tracker
 
 SCORE_PREFIX = "eval/"
 _NARROW = 60
+_SHOWN = 60
 _FIRST_ROWS = 10
 
 
@@ -93,6 +95,15 @@ class ConsoleTracker(Tracker):
                 f"step {step}/{self.total_steps}  {'  '.join([*labelled_numbers, *took, *alarm])}", soft_wrap=True
             )
 
+    def members(self, step: int, place: str, records: Sequence[Mapping[str, Any]], pictures: Mapping[str, Any]) -> None:
+        """Shows the first prompt of an evaluation with its answer and its rewards: the same prompt each time."""
+        record = records[0] if place == "evaluation" and records else {}
+        if not {"prompt", "text", "rewards"} <= record.keys():
+            return
+        prompt, answer = (_one_line(record[name]) for name in ("prompt", "text"))
+        earned = [f"{name} {value:.3g}" for name, value in record["rewards"].items() if value is not None]
+        self.console.print(f"  {prompt} -> {answer}  {', '.join(earned)}", soft_wrap=self._view is None, markup=False)
+
     def alarm(self, rule: str) -> None:
         """Shows the cause of what is wrong now, below the bar or at the end of a line."""
         self._alarm = rule
@@ -115,14 +126,29 @@ class ConsoleTracker(Tracker):
             for name, label in (("reward", "reward"), ("loss_sup", "supervised loss"))
             if name in values
         ]
-        name = SCORE_PREFIX + self.score if self.score else ""
-        if self.score and name in evaluated:
-            numbers.append((self._evaluated_on.of(self.score), evaluated[name]))
+        for score in self._scores(evaluated):
+            numbers.append((self._evaluated_on.of(score), evaluated[SCORE_PREFIX + score]))
         # A small number, such as a squared error, has three digits in place of three decimals.
         return [
             f"{label} {value:.3f}" if value == 0 or abs(value) >= 0.1 else f"{label} {value:.3g}"
             for label, value in numbers
         ]
+
+    def _scores(self, evaluated: Mapping[str, float]) -> list[str]:
+        """Returns the score, and where there are several evaluation sets (`SET/greedy/reward`) that of each."""
+        if not self.score:
+            return []
+        _, _, metric = self.score.partition("/")
+        names = [name.removeprefix(SCORE_PREFIX) for name in evaluated if name.startswith(SCORE_PREFIX)]
+        return [name for name in names if name == self.score or ("/" in metric and name.partition("/")[2] == metric)]
+
+
+def _one_line(text: object) -> str:
+    """Writes the end of a prompt or of an answer; `repr` shows line feeds, colours and other control characters."""
+    if isinstance(text, list):
+        text = text[-1].get("content", "") if text and isinstance(text[-1], Mapping) else ""
+    shown = repr(text)
+    return shown if len(shown) <= _SHOWN else f"{shown[0]}...{shown[-_SHOWN:]}"
 
 
 class _Screen(Console):
