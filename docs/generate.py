@@ -7,6 +7,7 @@ keys of an experiment, the Python API and the command line. Nothing is written i
 
 from __future__ import annotations
 
+import os
 import re
 import tomllib
 from collections.abc import Iterator
@@ -21,6 +22,7 @@ from key_pages import experiment_pages, objective_pages, reward_pages, system_pa
 from method_pages import method_index, method_page, overlay_page, own_metrics
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
+from mkdocs.structure.pages import Page
 from python_pages import python_pages
 
 __all__ = ["method_index", "method_page", "own_metrics", "pages"]
@@ -65,9 +67,40 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     return files
 
 
-def on_page_markdown(markdown: str, **_: Any) -> str:
-    """Draws the equations of a page."""
+def on_page_markdown(markdown: str, page: Page | None = None, **_: Any) -> str:
+    """Draws the equations of a page, and leads its links to a source to the page that is generated from it: on a code
+    host there is only the source.
+    """
+    if page is not None:
+        folder = (DOCS / page.file.src_uri).parent
+        markdown = re.sub(r"\]\((\.[^)#\s]+)", lambda link: f"]({generated_from(folder, link[1])}", markdown)
     return draw_equations(markdown)
+
+
+_SOURCES = {
+    "src/groupwise/presets/methods": "methods/index.md",
+    "src/groupwise/reward": "reference/rewards.md",
+    "src/groupwise/objective": "reference/objective.md",
+    "src/groupwise/experiment/schema.py": "reference/experiment.md",
+    "src/groupwise/__init__.py": "reference/python.md",
+    "src/groupwise/cli": "reference/command_line.md",
+    "docs/ordering.py": "guide/order_of_weights.md",
+    "docs/conformance.py": "guide/conformance.md",
+}
+
+
+def generated_from(folder: Path, link: str) -> str:
+    """Returns the link from a page in a folder to the page that is generated from a source; other links stay.
+
+    Example:
+        >>> generated_from(DOCS / "guide", "../../src/groupwise/presets/methods/dapo.toml")
+        '../methods/dapo.md'
+    """
+    source = Path(os.path.normpath(folder / link)).relative_to(DOCS.parent).as_posix()
+    target = _SOURCES.get(source)
+    if found := re.fullmatch(r"src/groupwise/presets/(methods|overlays|keys)/(\w+)\.toml", source):
+        target = f"{'tables' if found[1] == 'keys' else 'methods'}/{found[2]}.md"
+    return link if target is None else os.path.relpath(DOCS / target, folder)
 
 
 def pages() -> Iterator[tuple[str, str]]:

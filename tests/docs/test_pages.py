@@ -53,6 +53,14 @@ def test_the_front_pages_count_the_methods_and_those_that_were_published() -> No
         assert f"{len(names)} methods, {len(published)} of them published" in text, page
 
 
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_every_link_leads_somewhere_in_the_checkout(page: Path) -> None:
+    """A code host shows these pages without those that are generated from the code."""
+    text = re.sub(r"^```.*?^```", "", page.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
+    links = [link.partition("#")[0] for link in re.findall(r"\]\(([^)\s]+)\)", text) if "://" not in link]
+    assert [link for link in links if link and not (page.parent / link).exists()] == []
+
+
 def blocks(page: Path, language: str) -> list[str]:
     return re.findall(rf"^```{language}\n(.*?)^```", page.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
 
