@@ -98,7 +98,6 @@ IMPORTERS = {
     "groupwise/reward/__init__.py": "rooms of the package",
     "groupwise/experiment/__init__.py": "rooms of the package",
     "groupwise/objective/__init__.py": "rooms of the package",
-    "groupwise/training/__init__.py": "rooms of the package",
 }
 """Files that import by name. Another one is a door through which a configuration may run code: give it an `ImportPath`,
 and `user_module`.
