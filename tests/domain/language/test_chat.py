@@ -74,6 +74,18 @@ def test_an_end_of_turn_that_is_not_the_tokenizers_eos_token_stands_once(tokeniz
     assert after_text == "<|end|>\n[tool]4<|end|>\n[assistant]"
 
 
+def test_a_turn_that_ends_where_sampling_does_not_is_said(tokenizer):
+    end_of_turn = tokenizer.eos_token_id
+    tokenizer.add_special_tokens({"eos_token": "<eos>"})
+    chat = Chat(tokenizer, ChatConfig())
+    asked = [[{"role": "user", "content": "ab"}]]
+    (said,) = chat.remarks_of_ends(asked, [tokenizer.eos_token_id])
+    assert "ends a turn with '<|end|>', and sampling goes on behind it (it ends at '<eos>')" in said
+    assert f"add {end_of_turn} to eos_token_id in generation_config.json" in said
+    assert chat.remarks_of_ends(asked, [end_of_turn, tokenizer.eos_token_id]) == []
+    assert chat.remarks_of_ends(["2 + 2?"], [tokenizer.eos_token_id]) == []
+
+
 def test_a_tokenizer_without_chat_template_is_refused(tokenizer):
     tokenizer.chat_template = None
     with pytest.raises(ConfigError, match=r"chat.use = 'always', but the tokenizer of this model has no chat template"):

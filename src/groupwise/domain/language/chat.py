@@ -162,6 +162,26 @@ class Chat:
             return ""
         return after if mark else ""
 
+    def remarks_of_ends(self, prompts: Sequence[str | Sequence[Mapping[str, Any]]], ends: Sequence[int]) -> list[str]:
+        """Returns a remark where the template ends a chat's turn with a token at which sampling goes on.
+
+        Args:
+            prompts: those of the run.
+            ends: the tokens at which sampling ends.
+        """
+        after = self._after_turn.lstrip()
+        token = max((text for text in self._control_texts if after.startswith(text)), key=len, default="")
+        if not token or self._written_end(self._after_turn, ends):
+            return []
+        if all(self.messages(prompt) is None for prompt in prompts):
+            return []
+        number = self.tokenizer.convert_tokens_to_ids(token)
+        known = ", ".join(repr(text) for text in self.tokenizer.convert_ids_to_tokens(list(ends)))
+        return [
+            f"the chat template ends a turn with {token!r}, and sampling goes on behind it (it ends at {known}):"
+            f" answers run to the length limit; add {number} to eos_token_id in generation_config.json"
+        ]
+
     def _written_end(self, after: str, ends: Sequence[int]) -> str:
         """Returns the text that ends a turn, found at the start of the text after it, including the white space before
         it; empty where there is none. A model may end its turns with another token than the tokenizer's eos_token

@@ -189,6 +189,9 @@ class LanguageDomain(Domain):
             *remarks_of_form(self.rewards.in_form_of_prompts, self._train.prompts),
             *remarks_of_columns(self._train.prompts, _OWN_COLUMNS),
             *chat.unreadable_template(self.tokenizer),
+            *self._chat.remarks_of_ends(
+                [prompt.columns["prompt"] for prompt in self._train.prompts], self.policy.end_ids
+            ),
             *self.policy.remarks,
             *self.rewards.remarks,
             *self.rewards.remarks_of_rows(
