@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import json
 import os
 import re
@@ -10,16 +11,89 @@ import threading
 import time
 import urllib.request
 import uuid
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from http.client import HTTPException
-from typing import Any, ClassVar, TypeVar, final
+from typing import Any, TypeVar, final
 from weakref import WeakSet
 
 from groupwise.config import ConfigError
 from groupwise.learner.protocol import StepNumbers
 from groupwise_tinker.config import Tinker
+
+_OWNER = contextvars.ContextVar["Background | None"]("_OWNER", default=None)
+
+
+@final
+class Background:
+    """The tasks on the SDK's event loop that began in `owning`, those that such tasks began among them.
+
+    Example:
+        >>> loop, background = asyncio.new_event_loop(), Background()
+        >>> background.follow(loop)
+        >>> async def beat() -> None:
+        ...     await asyncio.sleep(3600)
+        >>> async def begin() -> "asyncio.Task[None]":
+        ...     return asyncio.create_task(beat())
+        >>> with background.owning():
+        ...     heartbeat = loop.run_until_complete(begin())
+        >>> background.end()
+        >>> loop.run_until_complete(asyncio.wait([heartbeat]))[0] == {heartbeat}, heartbeat.cancelled()
+        (True, True)
+        >>> loop.close()
+    """
+
+    def __init__(self) -> None:
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._tasks = WeakSet[Any]()
+
+    def follow(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Notes from now on which owner began which task of a loop."""
+        self._loop = loop
+        factory: Any = loop.get_task_factory()
+        if not isinstance(factory, _NotingFactory):
+            loop.set_task_factory(_NotingFactory(factory))
+
+    @contextmanager
+    def owning(self) -> Iterator[None]:
+        """Makes this object the owner of every task that the calling thread begins within the block."""
+        token = _OWNER.set(self)
+        try:
+            yield
+        finally:
+            _OWNER.reset(token)
+
+    def note(self, task: Any) -> None:
+        """Notes a task that begins; called on the loop's thread."""
+        self._tasks.add(task)
+
+    def end(self) -> None:
+        """Cancels the tasks that have not ended; whoever waits for one of them gets a `CancelledError`."""
+        if self._loop is not None:
+            with suppress(RuntimeError):  # The loop is closed.
+                self._loop.call_soon_threadsafe(self._cancel)
+
+    def _cancel(self) -> None:
+        for task in list(self._tasks):
+            task.cancel()
+
+
+@final
+class _NotingFactory:
+    """Makes tasks as a loop makes them, and tells their owner.
+
+    A task inherits the context of what began it, also across threads, and its owner with it.
+    """
+
+    def __init__(self, factory: Callable[..., Any] | None) -> None:
+        self._factory = factory or (lambda loop, work, **settings: asyncio.Task(work, loop=loop, **settings))
+
+    def __call__(self, loop: asyncio.AbstractEventLoop, work: Any, **settings: Any) -> Any:
+        task = self._factory(loop, work, **settings)
+        if (owner := _OWNER.get()) is not None:
+            owner.note(task)
+        return task
 
 
 @final
@@ -100,8 +174,6 @@ class Service:
         ConfigError: the SDK is not installed, nothing answers at the address, or the server lacks the base model.
     """
 
-    _open: ClassVar = WeakSet[Any]()
-
     def __init__(self, config: Tinker) -> None:
         self.config = config
         try:
@@ -114,10 +186,7 @@ class Service:
         self.sdk: Any = tinker
         check_health(config)
         os.environ.setdefault("TINKER_TELEMETRY", "0")
-        self._adapters, self._session = list[Adapter](), None
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._begun_before = WeakSet[Any]()
-        self._open.add(self)
+        self._background, self._adapters, self._session = Background(), list[Adapter](), None
         try:
             self._client: Any = self.call("connect", self._connect)
             capabilities = self.call("get_server_capabilities", self._client.get_server_capabilities)
@@ -143,13 +212,14 @@ class Service:
             TinkerError: the call failed or took too long.
         """
         outcome: list[Any] = []
-        failure: list[BaseException] = []
+        failure: list[Exception] = []
 
         def run() -> None:
-            try:
-                outcome.append(work())
-            except (Exception, asyncio.CancelledError) as error:
-                failure.append(error)
+            with self._background.owning():
+                try:
+                    outcome.append(work())
+                except Exception as error:
+                    failure.append(error)
 
         thread = threading.Thread(target=run, daemon=True)
         thread.start()
@@ -191,15 +261,9 @@ class Service:
             TinkerError: the server fails, or has no free place until the deadline.
         """
         config, end = self.config, time.monotonic() + self.config.timeout_seconds
-
-        def work() -> Any:
-            return self._client.create_lora_training_client(
-                base_model=config.base_model, rank=config.rank, seed=seed % 2**31
-            )
-
         while True:
             try:
-                training = self.call("create_lora_training_client", work)
+                training = self.call("create_lora_training_client", lambda: self._open_training(seed))
                 self._session = training.holder
                 self._adapters.append(Adapter(self, training))
                 return self._adapters[-1]
@@ -227,8 +291,8 @@ class Service:
             pass
 
     def close(self) -> None:
-        """Unloads the adapters and ends the session, whose heartbeats would go on until the process ends. The last
-        connection also ends the calls that were given up, which the SDK would repeat. A second call does nothing.
+        """Unloads the adapters and ends what the SDK still does for this connection: calls that were given up, and the
+        session, whose heartbeats would go on until the process ends. A second call does nothing.
         """
         for adapter in self._adapters:
             adapter.unload()
@@ -236,15 +300,7 @@ class Service:
         if self._session is not None:
             self._session.close()
             self._session = None
-        self._open.discard(self)
-        if self._loop is not None and not self._open:
-            with suppress(RuntimeError):  # The loop is closed.
-                self._loop.call_soon_threadsafe(self._cancel_rest)
-
-    def _cancel_rest(self) -> None:
-        """Cancels what the SDK's thread has begun since the connection and not ended."""
-        for task in asyncio.all_tasks(self._loop) - set(self._begun_before):
-            task.cancel()
+        self._background.end()
 
     def download(self, path: str) -> bytes:
         """Returns the archive of weights that `Adapter.save_for_sampling` saved.
@@ -271,9 +327,14 @@ class Service:
     def _connect(self) -> Any:
         client = self.sdk.ServiceClient(base_url=self.config.address.rstrip("/"), api_key=_key())
         with suppress(AttributeError):  # An SDK of another make ends with its session.
-            self._loop = client.create_rest_client().holder.get_loop()
-            self._begun_before = WeakSet(asyncio.all_tasks(self._loop))
+            self._background.follow(client.create_rest_client().holder.get_loop())
         return client
+
+    def _open_training(self, seed: int) -> Any:
+        config = self.config
+        return self._client.create_lora_training_client(
+            base_model=config.base_model, rank=config.rank, seed=seed % 2**31
+        )
 
 
 @final

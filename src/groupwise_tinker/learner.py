@@ -18,7 +18,7 @@ from groupwise.config import ConfigError
 from groupwise.learner.optimiser_source import OptimiserSource
 from groupwise.learner.protocol import Sizes, StepNumbers
 from groupwise_tinker.client import Adapter, Sequenced, Service, TinkerError, filled_rows
-from groupwise_tinker.config import SavedState
+from groupwise_tinker.saved import SavedState
 
 # The rules of a server, measured on an adapter that is thrown away: how the losses of many tokens are reduced to one,
 # and whether gradients are clipped.

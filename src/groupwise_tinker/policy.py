@@ -27,8 +27,9 @@ from groupwise.domain.language.config import LanguageConfig
 from groupwise.domain.language.policy import Policy
 from groupwise.learner.protocol import Learner
 from groupwise_tinker.client import Sequenced, Service, TinkerError
-from groupwise_tinker.config import FILE, SavedState, Tinker
+from groupwise_tinker.config import Tinker
 from groupwise_tinker.learner import TinkerLearner
+from groupwise_tinker.saved import FILE, SavedState
 
 _PLACE = 'with model.kind = "tinker"'
 _FULL_DISTRIBUTION = {"temperature": 1.0, "top_p": 1.0, "top_k": 0}

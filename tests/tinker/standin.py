@@ -9,7 +9,7 @@ from typing import Any
 
 from tests.tinker.bigram import Bigram, Datum
 
-from groupwise_tinker.client import Adapter, Service
+from groupwise_tinker.client import Adapter, Background, Service
 from groupwise_tinker.config import Tinker
 
 
@@ -60,7 +60,7 @@ def service(
     """Returns a service without a connection, whose one adapter is a bigram policy."""
     connection = Service.__new__(Service)
     connection.config = Tinker(address="http://127.0.0.1:1", base_model="bigram", timeout_seconds=seconds)
-    connection._adapters, connection._session, connection._loop = [], None, None  # pyright: ignore
+    connection._background, connection._adapters, connection._session = Background(), [], None  # pyright: ignore
     types = SimpleNamespace(
         ModelInput=SimpleNamespace(from_ints=list),
         TensorData=lambda data, dtype, shape: SimpleNamespace(data=data),

@@ -122,7 +122,7 @@ def test_a_full_server_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(client, "_RETRY_SECONDS", 0.05)
     message = r"no free place for an adapter \(.*reached.*\); end another"
     with served(StandIn(places=0)) as service:
-        hurry(service, 1.0)
+        hurry(service, 3.0)
         with pytest.raises(TinkerError, match=message) as failure:
             service.adapter(0)
     assert "\n" not in str(failure.value)

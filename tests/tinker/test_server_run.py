@@ -19,7 +19,8 @@ from tests.tinker.conftest import Server
 from groupwise.causal_lm import scoring
 from groupwise.causal_lm.backbone import Backbone
 from groupwise_tinker.client import Sequenced, Service
-from groupwise_tinker.config import SavedState, Tinker
+from groupwise_tinker.config import Tinker
+from groupwise_tinker.saved import SavedState
 
 pytestmark = pytest.mark.nightly
 

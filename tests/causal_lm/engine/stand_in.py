@@ -27,6 +27,7 @@ class StandIn(ThreadingHTTPServer):
         spoil: changes every event before it is sent.
         max_model_len: the tokens of a text at most; a completion that would be longer ends there, as vLLM's do.
         num_tokens: what it says that it has read and written for all, where it counts.
+        inspection: how it describes its model, where it knows that method; else it answers 500.
         takes_weights: false answers a reload with 200 and does nothing, `None` with 500.
         has_developer_routes: false answers 404 to whatever changes the server.
         asleep: whether it gave its memory back; then it answers 500 to all that needs weights.
@@ -45,7 +46,7 @@ class StandIn(ThreadingHTTPServer):
         self.backbone, self.lock, self.requests, self.syncs, self.fail = backbone, threading.Lock(), [], [], 0
         self.spoil = lambda answer: answer
         self.breaks, self.silence, self.seconds = [], 5.0, 0.0
-        self.asleep, self.sleeps, self.tokenizer = False, 0, None
+        self.asleep, self.sleeps, self.tokenizer, self.inspection = False, 0, None, None
         self.num_tokens, self.max_model_len = None, 10_000
         self.takes_weights = self.has_developer_routes = True
         self.first_weights = copy.deepcopy(backbone.model.state_dict())
@@ -64,49 +65,66 @@ class Handler(BaseHTTPRequestHandler):
 
     def do_GET(self):
         if self.path == "/v1/models":
-            self.reply({"data": [{"id": "served", "max_model_len": self.server.max_model_len}]})
-        elif self.path == "/metrics" and self.server.num_tokens is not None:
-            created = 'vllm:generation_tokens_created{engine="0"} 1.7e+09'
-            counts = {"prompt": self.server.num_tokens, "generation": 7}
-            lines = [f'vllm:{kind}_tokens_total{{engine="0"}} {count}.0' for kind, count in counts.items()]
-            self.reply("\n".join([*lines, created]))
-        else:
+            self.send_response(200)
+            self.end_headers()
+            models = [{"id": "served", "max_model_len": self.server.max_model_len}]
+            self.wfile.write(json.dumps({"data": models}).encode())
+            return
+        if self.path != "/metrics" or self.server.num_tokens is None:
             self.send_error(404)
+            return
+        self.send_response(200)
+        self.end_headers()
+        lines = [
+            f'vllm:prompt_tokens_total{{engine="0"}} {self.server.num_tokens}.0',
+            'vllm:generation_tokens_total{engine="0"} 7.0',
+            'vllm:generation_tokens_created{engine="0"} 1.7e+09',
+        ]
+        self.wfile.write("\n".join(lines).encode())
 
     def do_POST(self):
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])) or b"{}")
         server, path = self.server, self.path.partition("?")[0]
         with server.lock:
-            if server.asleep and path in ("/v1/completions", "/collective_rpc"):
+            if self.server.asleep and path in ("/v1/completions", "/collective_rpc"):
                 self.send_error(500, "asleep")
-            elif path == "/v1/completions":
+                return
+            if path == "/v1/completions":
                 self.complete(server, body)
-            elif path == "/tokenize" and server.tokenizer is False:
+                return
+            if path == "/tokenize" and server.tokenizer is False:
                 self.send_error(500, "Internal Server Error")
-            elif path == "/tokenize" and server.tokenizer is not None:
-                self.reply({"tokens": server.tokenizer.encode(body["prompt"])})
-            elif not server.has_developer_routes:
+                return
+            if path == "/tokenize" and server.tokenizer is not None:
+                content = json.dumps({"tokens": server.tokenizer.encode(body["prompt"])}).encode()
+                self.send_response(200)
+                self.end_headers()
+                self.wfile.write(content)
+                return
+            if not server.has_developer_routes:
                 self.send_error(404, "Not Found")
-            elif path == "/collective_rpc" and server.takes_weights is None:
-                self.send_error(500, "AssertionError")
-            else:
-                self.change(server, path, body)
-                self.reply("")
-
-    def change(self, server, path, body):
-        if path in ("/sleep", "/wake_up"):
-            server.asleep = path == "/sleep"
-            server.sleeps += server.asleep
-        if path == "/collective_rpc":
-            folder = Path(body["kwargs"]["weights_path"])
-            server.syncs.append(folder.name)
-            if server.takes_weights:
-                server.backbone.model.load_state_dict(load_file(folder / "model.safetensors"), strict=False)
-
-    def reply(self, content, status=200):
-        self.send_response(status)
-        self.end_headers()
-        self.wfile.write((content if isinstance(content, str) else json.dumps(content)).encode())
+                return
+            if path in ("/sleep", "/wake_up"):
+                server.asleep = path == "/sleep"
+                server.sleeps += server.asleep
+            if path == "/collective_rpc" and body["method"] == "get_model_inspection":
+                if server.inspection is None:
+                    self.send_error(500, "no such method")
+                    return
+                self.send_response(200)
+                self.end_headers()
+                self.wfile.write(json.dumps({"results": [server.inspection]}).encode())
+                return
+            if path == "/collective_rpc":
+                folder = Path(body["kwargs"]["weights_path"])
+                server.syncs.append(folder.name)
+                if server.takes_weights is None:
+                    self.send_error(500, "AssertionError")
+                    return
+                if server.takes_weights:
+                    server.backbone.model.load_state_dict(load_file(folder / "model.safetensors"), strict=False)
+            self.send_response(200)
+            self.end_headers()
 
     def complete(self, server, body):
         server.requests.append(body)
@@ -120,8 +138,7 @@ class Handler(BaseHTTPRequestHandler):
             return
         room = server.max_model_len - len(body["prompt"])
         if room < 1:
-            message = "This model's maximum context length is exceeded."
-            self.reply({"error": {"message": message, "code": 400}}, 400)
+            self.refuse("This model's maximum context length is exceeded.")
             return
         body["max_tokens"] = min(body["max_tokens"], room)
         settings = SamplingConfig(
@@ -151,6 +168,11 @@ class Handler(BaseHTTPRequestHandler):
                 return
             self.event(server, [f"token_id:{token}"], [value], finish if place == len(tokens) - 1 else None)
         self.wfile.write(b"data: [DONE]\n\n")
+
+    def refuse(self, message):
+        self.send_response(400)
+        self.end_headers()
+        self.wfile.write(json.dumps({"error": {"message": message, "code": 400}}).encode())
 
     def event(self, server, tokens, values, finish):
         choice = {

@@ -28,14 +28,13 @@ from groupwise.causal_lm.engine.proof import Difference, Proof, bound
 from groupwise.causal_lm.engine.server import EngineError, Interrupted, Server
 from groupwise.causal_lm.engine.started import StartedServer, _same_device
 from groupwise.causal_lm.engine.transport import LoraTransport, open_transport, scratch_folder
-from groupwise.causal_lm.loading import prepared
 from groupwise.causal_lm.sampler import GroupBatch, sample
 from groupwise.causal_lm.small import character_tokenizer
 from groupwise.config import ConfigError
 from groupwise.learner.shards import release
 
 PROMPTS = [[5, 6, 7, 8, 9, 10, 11], [12, 13], [14, 15, 16], [17, 18, 19, 20]]
-SETTINGS = SamplingConfig(max_new_tokens=6)
+SETTINGS = SamplingConfig(max_new_tokens=8)
 TOKENIZER = character_tokenizer("abcdefghij")
 
 
@@ -115,10 +114,13 @@ def test_a_server_sleeps_between_batches(trained, server, engine_of):
     assert server.asleep
 
 
-def test_a_server_that_cannot_sleep_is_told_with_what_to_write(server, engine_of, monkeypatch):
+def test_a_server_that_cannot_sleep_is_told_with_what_to_write(server, engine_of):
     server.has_developer_routes = False
     with pytest.raises(EngineError, match=r"engine.sleep = true: .*404.*--enable-sleep-mode.*sleep = false"):
         draw(engine_of(sleep=True))
+
+
+def test_servers_that_processes_share_do_not_sleep(engine_of, monkeypatch):
     monkeypatch.setattr("groupwise.causal_lm.engine.vllm.num_processes", lambda: 2)
     with pytest.raises(ConfigError, match=r"engine.sleep = true: 2 processes share 1 servers"):
         engine_of(sleep=True)
@@ -377,6 +379,35 @@ def test_a_server_of_another_vocabulary_is_sent_no_weights(trained, server, engi
         assert_of(trained, draw(engine_of(patience_seconds=0.3)))
 
 
+def test_a_server_of_another_shape_is_sent_no_weights(trained, server, engine_of):
+    text = "(lm_head): ParallelLMHead(num_embeddings={0}, embedding_dim={1}, org_vocab_size={0})"
+    head = trained.get_output_embeddings()
+    server.inspection = text.format(head.out_features, head.in_features + 8)
+    with pytest.raises(EngineError, match=rf"another model: its head is \d+ x {head.in_features + 8}.* start it on"):
+        draw(engine_of())
+    assert not server.syncs
+    server.inspection = text.format(head.out_features, head.in_features)
+    assert_of(trained, draw(engine_of()))
+
+
+@pytest.mark.parametrize(
+    "layers",
+    [pytest.param("(0-6): 7 x Block()", marks=pytest.mark.slow), "(0): Block()\n    (1-3): 3 x OtherBlock()"],
+)
+def test_a_server_of_another_depth_is_sent_no_weights(trained, server, engine_of, layers):
+    head, depth = trained.get_output_embeddings(), len(trained.transformer.h)
+    text = (
+        "Model()(\n  (wte): Embedding(embedding_dim={1}, org_vocab_size={0})\n  (h): ModuleList()(\n    {2}\n  )\n"
+        "  (mlp): Sequential()(\n    (0-8): 9 x Linear()\n  )\n)"
+    )
+    server.inspection = text.format(head.out_features, head.in_features, layers)
+    with pytest.raises(EngineError, match=rf"another model: it has [47] layers, the trained model {depth}; start it"):
+        draw(engine_of())
+    assert not server.syncs
+    server.inspection = text.format(head.out_features, head.in_features, f"(0-{depth - 1}): {depth} x Block()")
+    assert_of(trained, draw(engine_of()))
+
+
 def test_a_server_of_shorter_texts_than_will_come_is_named_before_it_is_sent_weights(server, engine_of):
     server.max_model_len = 30
     engine = engine_of()
@@ -384,6 +415,8 @@ def test_a_server_of_shorter_texts_than_will_come_is_named_before_it_is_sent_wei
     with pytest.raises(EngineError, match=r"ends every text at 30 tokens, .* for 31 .*; start it with --max-model-len"):
         draw(engine)
     assert not server.syncs
+    server.max_model_len = 31
+    draw(engine)
 
 
 def test_a_server_that_cannot_read_the_weights_is_told_by_its_first_reason(server, engine_of):
@@ -457,20 +490,30 @@ def test_a_completion_that_breaks_off_goes_on_from_its_prefix(trained, server, e
     )
 
 
-def test_a_completion_with_stop_texts_that_breaks_off_is_asked_for_again(trained, server):
-    engine = open_engine(VllmEngine(address=server.address, model="served", sync="none"), Backbone(trained), TOKENIZER)
-    batch = GroupBatch(PROMPTS[:1], 1, SamplingConfig(max_new_tokens=6, stop=("no such text",)), [4])
-    whole = engine.sample(batch).token_lists()
-    server.breaks = ["abort"]
-    assert engine.sample(batch).token_lists() == whole
-    assert [request["prompt"] for request in server.requests] == PROMPTS[:1] * 3
+def test_a_stop_text_across_the_place_where_a_completion_broke_off_ends_it(trained, server):
+    tokenizer = character_tokenizer("abcdefghijklmnopqrstuvwxyz01")
+    engine = open_engine(VllmEngine(address=server.address, model="served", sync="none"), Backbone(trained), tokenizer)
+
+    def tokens(stop):
+        server.breaks = ["abort"]
+        settings = SamplingConfig(max_new_tokens=8, stop=stop)
+        completions = engine.sample(GroupBatch(PROMPTS[:1], 1, settings, [4]))
+        return completions.token_lists()[0], bool(completions.truncated)
+
+    whole, _ = tokens(())
+    # The server has sent two tokens when it breaks off, and this one looks for no stop text.
+    stop = tokenizer.decode(whole[1:3])
+    assert len(stop) == 2
+    assert stop not in tokenizer.decode(whole[:2])
+    assert len(whole) > 3
+    assert tokens((stop,)) == (whole[:3], False)
 
 
 def test_a_server_of_shorter_texts_than_the_run_asks_for_is_named(server, engine_of):
     engine = engine_of(sync="none")
     server.max_model_len = 9
     with pytest.raises(
-        EngineError, match=r"ends every text at 9 tokens, .* for 13 .*; start it with --max-model-len=13"
+        EngineError, match=r"ends every text at 9 tokens, .* for 15 .*; start it with --max-model-len=15"
     ):
         draw(engine, PROMPTS[:1])
     server.max_model_len = 7
@@ -523,8 +566,9 @@ def test_a_server_that_takes_connections_and_answers_nothing_is_told_from_one_th
     ]
 
 
-def test_a_server_that_rests_long_is_asked_where_the_other_one_has_died(trained, server, engine_of):
+def test_a_server_that_rests_long_is_asked_where_the_other_one_has_died(trained, server, engine_of, monkeypatch):
     """It rested for minutes after a stop, and the run waited with it, though it lived again and nobody else did."""
+    monkeypatch.setattr(fleet, "LONGEST_REST", 0.2)
     engine = engine_of(address=(server.address, "http://127.0.0.1:9"))
     engine._fleet.servers[0].rests_until = time.monotonic() + 1000.0
     assert_of(trained, draw(engine))
@@ -584,6 +628,13 @@ def test_a_server_on_this_machine_is_asked_without_the_proxy_of_the_environment(
 ):
     monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
     assert_of(trained, draw(engine_of(patience_seconds=0.3)))
+
+
+def test_a_server_is_told_the_whole_path_of_a_folder(trained, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    transport = open_transport(VllmEngine(folder=Path("our weights: new")), trained, TOKENIZER)
+    assert transport.path(0).is_relative_to(tmp_path / "our weights: new")
+    transport.close()
 
 
 def test_a_completion_that_is_always_broken_off_ends_the_run(server, engine_of):
@@ -703,15 +754,14 @@ def test_half_precision_is_measured_by_the_first_proof(model_of):
     assert "did not reach all weights" in proof.fault("b", [], Difference(0.05, 0.1, 100))
 
 
-def test_an_adapter_goes_alone(model_of, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_an_adapter_goes_alone(model_of, tmp_path):
+    from groupwise.causal_lm.loading import prepared
+
     loaded = prepared(model_of("gpt2"), TOKENIZER, 0.0, LoraConfig(r=2), torch.device("cpu"))
-    transport = open_transport(VllmEngine(folder=Path("ours")), loaded.model, TOKENIZER)
-    # A server has another working directory.
-    assert transport.path(0).is_absolute()
+    transport = open_transport(VllmEngine(folder=tmp_path), loaded.model, TOKENIZER)
     transport.write(0)
     transport.write(1)
-    (folder,) = tmp_path.glob("ours/*/*")
+    (folder,) = tmp_path.glob("*/*")
     assert folder.name == "v1"
     assert {path.name for path in folder.iterdir()} >= {"adapter_config.json", "adapter_model.safetensors"}
     assert not (folder / "model.safetensors").exists()

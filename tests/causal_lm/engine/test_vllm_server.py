@@ -123,6 +123,23 @@ def test_two_runs_with_an_adapter_share_a_server_that_keeps_one(tmp_path):
                 engine.close()
 
 
+def test_a_server_of_another_depth_goes_on(tmp_path):
+    served, lm = loaded(tmp_path / "served"), loaded(tmp_path / "model", num_layers=2)
+    with serving_vllm(served.model, served.tokenizer, "--max-model-len=32") as server:
+        engines = [open_engine(VllmEngine(address=server.address), m.backbone, m.tokenizer) for m in (lm, served)]
+        try:
+            with pytest.raises(EngineError, match="another model: it has 3 layers, the trained model 2"):
+                largest_distance(engines[0])
+            assert largest_distance(engines[1])[1] < 1e-4
+            engines[1]._fleet.servers[0].is_known = False
+            engines[1].announce_length(33)
+            with pytest.raises(EngineError, match="ends every text at 32 tokens, where the run asks for 33"):
+                largest_distance(engines[1])
+        finally:
+            for engine in engines:
+                engine.close()
+
+
 def test_a_stale_tied_head_is_caught(tmp_path, monkeypatch):
     """vLLM on a CPU packs a tied head, and a reload reaches it only where the weights name it."""
     monkeypatch.setattr(transport, "_name_head", lambda model, weights: None)
@@ -147,6 +164,21 @@ def test_a_served_dtype_that_is_not_the_trained_one_is_caught(tmp_path):
                 largest_distance(engine)
         finally:
             engine.close()
+
+
+def test_a_server_of_another_shape_goes_on(tmp_path):
+    served, lm = loaded(tmp_path / "served"), loaded(tmp_path / "model", hidden_size=128)
+    with serving_vllm(served.model, served.tokenizer) as server:
+        engines = [open_engine(VllmEngine(address=server.address), m.backbone, m.tokenizer) for m in (lm, served)]
+        try:
+            with pytest.raises(
+                EngineError, match=r"another model: its head is \d+ x 64, the trained model's \d+ x 128"
+            ):
+                largest_distance(engines[0])
+            assert largest_distance(engines[1])[1] < 1e-4
+        finally:
+            for engine in engines:
+                engine.close()
 
 
 def ask_until_it_fails(engine, model, seconds=60.0):

@@ -71,6 +71,8 @@ def test_a_reward_that_holds_the_interpreter_is_killed_and_the_next_batch_works(
         ]
         # Starting another counts as well, and a busy machine may need more than one try.
         assert any(rewards.score(["?"] * 2, ["a", "b"]).values["r"] == [1.0, 1.0] for _ in range(10))
+        # The new process stays when the thread of the call that started it has ended.
+        assert [rewards.score(["?"], ["a"]).values["r"] for _ in range(3)] == [[1.0]] * 3
 
 
 @pytest.mark.usefixtures("own_module")

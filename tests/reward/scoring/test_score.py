@@ -9,7 +9,7 @@ import sys
 import textwrap
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from decimal import Decimal
 from fractions import Fraction
 from typing import Any
@@ -29,6 +29,7 @@ from groupwise.reward import (
     as_judge,
     score,
 )
+from groupwise.reward.base import Parted
 from groupwise.reward.scoring.table import arguments_for, checked_values, needed_columns
 
 PROMPTS = ["alpha question", "beta question"]
@@ -397,3 +398,29 @@ def test_joining_and_selecting() -> None:
     assert joined.select([2, 0, 1]).total() == [2.0, 2.0, None]
     with pytest.raises(RewardError, match="different rewards"):
         RewardTable.concatenate([first_table, RewardTable({"a": [1.0]}, {"a": 1.0})])
+
+
+def test_a_judge_keeps_what_is_bound_in_it() -> None:
+    right = functools.partial(lambda completions, answer: [float(text in answer) for text in completions], answer=["x"])
+    right.timeout_seconds = 5.0  # type: ignore[attr-defined]
+    table = score({"brief": Length(target=1), "j": as_judge(right)}, ["?"], ["x"], {"answer": ["y"]}, judges=True)
+    assert table.values["j"] == [1.0]
+
+
+def test_a_reward_that_ends_too_late_leaves_nothing_in_the_table() -> None:
+    given_up, ended = threading.Event(), threading.Event()
+
+    def late(completions: Sequence[str]) -> Parted:
+        given_up.wait(60)
+        ended.set()
+        return Parted([1.0] * len(completions), {"part": [1.0] * 5})
+
+    def slower(completions: Sequence[str]) -> list[float]:
+        ended.wait(60)
+        time.sleep(0.1)
+        return [0.0] * len(completions)
+
+    late.timeout_seconds = 0.2  # type: ignore[attr-defined]
+    late.cancel = given_up.set  # type: ignore[attr-defined]
+    table = score({"late": late, "slower": slower}, ["?"], ["a"])
+    assert (table.values, table.fields) == ({"late": [None], "slower": [0.0]}, {})

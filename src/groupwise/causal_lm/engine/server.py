@@ -23,7 +23,10 @@ _BUSY = frozenset({408, 425, 429, 503})
 _SERVER_NUM_TOKENS = re.compile(r"^vllm:(?:prompt|generation)_tokens_total{[^}]*} (\S+)$", re.MULTILINE)
 """vLLM's counters of all tokens that it has read and written."""
 
-_LONGEST_REST = 5.0
+LONGEST_REST = 5.0
+"""The longest rest of a server after failures, in seconds, while no other server takes its groups."""
+
+
 WITHOUT_PROXY = {f"all://{host}": None for host in ("localhost", "127.0.0.1", "[::1]")}
 """The `mounts` of a client that asks servers on this machine itself, also where the environment names a proxy."""
 
@@ -234,7 +237,7 @@ class Server:
         return False
 
     def failed(self, error: Interrupted, now: float, *, least_rest: float = 0.0) -> None:
-        """Notes a failure: the server rests for a while, doubled each time up to five seconds, and must prove its
+        """Notes a failure: the server rests for a while, doubled each time up to `LONGEST_REST`, and must prove its
         weights again unless it was only busy.
 
         Args:
@@ -243,7 +246,7 @@ class Server:
         """
         self.failing_since = now if self.failing_since is None else self.failing_since
         self.unwell_since = now if self.unwell_since is None else self.unwell_since
-        self.rests_until = now + max(least_rest, min(0.1 * 2.0 ** min(self.num_failures, 10), _LONGEST_REST))
+        self.rests_until = now + max(least_rest, min(0.1 * 2.0 ** min(self.num_failures, 10), LONGEST_REST))
         self.num_failures += 1
         if not error.is_busy:
             self.version = None

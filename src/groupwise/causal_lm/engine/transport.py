@@ -24,6 +24,7 @@ from safetensors.torch import load_file, save_file
 from groupwise import file_lock
 from groupwise.causal_lm.backbone import base_of
 from groupwise.causal_lm.config import SyncFromPath, VllmEngine
+from groupwise.causal_lm.engine.checks import check_shape
 from groupwise.causal_lm.engine.server import EngineError, Interrupted, Server
 from groupwise.causal_lm.loading import save
 from groupwise.config import ConfigError, ImportPath, Problem, user_class, why_failed
@@ -125,6 +126,9 @@ class Transport(ABC):
             EngineError: none will; the run ends.
         """
 
+    async def check(self, client: Any, server: Server) -> None:  # noqa: B027
+        """Refuses a server that these weights would crash, before any are sent; does nothing by default."""
+
     async def leave(self, client: Any, server: Server) -> None:  # noqa: B027
         """Removes what a server should not keep after the run; does nothing by default."""
 
@@ -183,6 +187,10 @@ class FolderTransport(FileTransport):
     def save(self, folder: Path) -> None:
         """Writes a plain transformers folder, an adapter merged into the weights."""
         save_whole(self.model, self.tokenizer, folder)
+
+    async def check(self, client: Any, server: Server) -> None:
+        """Refuses a server whose model has another shape."""
+        await check_shape(client, server, base_of(self.model))
 
     async def send(self, client: Any, server: Server, version: int) -> None:
         """Lets the server read the folder."""

@@ -13,7 +13,9 @@ from torch import Tensor
 
 from groupwise.causal_lm.backbone import Backbone
 from groupwise.causal_lm.config import SamplingConfig, VllmEngine
-from groupwise.causal_lm.engine.fleet import Fleet, too_short
+from groupwise.causal_lm.decode import Stops
+from groupwise.causal_lm.engine.checks import too_short
+from groupwise.causal_lm.engine.fleet import Fleet
 from groupwise.causal_lm.engine.proof import Difference, Proof
 from groupwise.causal_lm.engine.server import WITHOUT_PROXY, EngineError, Interrupted, request_body
 from groupwise.causal_lm.engine.started import StartedServer
@@ -78,6 +80,7 @@ class Vllm(Engine):
         self._weights: object = None
         self._has_changed = False
         self._is_waited_for = False
+        self._tokenizer, self._stops = tokenizer, dict[tuple[str, ...], Stops]()
 
     @property
     def needs_rescoring(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
@@ -248,9 +251,7 @@ class Vllm(Engine):
                 task.cancel()
 
     async def _complete(self, client: Any, request: Request, settings: SamplingConfig) -> Turn:
-        """Asks until the completion ends. The tokens of a server that broke off are kept, and the rest is asked for;
-        where there are stop texts, all is asked for again, with the same seed.
-        """
+        """Asks until the completion ends. The tokens of a server that broke off are kept, and the rest is asked for."""
         tokens: list[int] = []
         log_prob: list[float] = []
         clock = asyncio.get_running_loop().time
@@ -270,14 +271,16 @@ class Vllm(Engine):
             except Interrupted as error:
                 self._fleet.failed(server, error)
                 piece = error.piece
+            is_whole = not tokens and piece.finish in ("stop", "length")
             tokens, log_prob = tokens + piece.tokens, log_prob + piece.log_prob
-            if settings.stop and piece.finish not in ("stop", "length"):
-                # The server sees no stop text that starts before the place where it broke off and ends after it.
-                tokens, log_prob = [], []
             if (piece.finish in ("stop", "length") and not piece.tokens) or len(tokens) > request.num_tokens:
                 raise EngineError(
                     f"{server.address} gave {len(piece.tokens)} tokens, asked for 1 to {request.num_tokens}"
                 )
+            # The server does not see a stop text that starts before the place where it broke off and ends after it, nor
+            # one after which it broke off.
+            if not is_whole and settings.stop and (end := self._end_of(tokens, settings)):
+                return Turn(tokens[:end], log_prob[:end], True)
             if piece.finish == "stop":
                 return Turn(tokens, log_prob, True)
             if len(tokens) == request.num_tokens:
@@ -286,14 +289,25 @@ class Vllm(Engine):
                 context = len(request.context)
                 raise too_short(server, context + len(tokens), context + request.num_tokens)
             if piece.finish == "abort":
-                is_further = bool(piece.tokens) and not settings.stop
-                aborted_since = clock() if aborted_since is None or is_further else aborted_since
+                aborted_since = clock() if aborted_since is None or piece.tokens else aborted_since
                 if clock() - aborted_since > self.config.patience_seconds:
                     raise EngineError(
                         f"{server.address} breaks every completion off (finish_reason = abort) for"
                         f" {self.config.patience_seconds:g} s"
                     )
                 await asyncio.sleep(0.1)
+
+    def _end_of(self, tokens: Sequence[int], settings: SamplingConfig) -> int | None:
+        """Returns the number of tokens after which an end token or a stop text ends the turn; None where the turn goes
+        on.
+        """
+        if settings.stop not in self._stops:
+            vocabulary = self.backbone.head.out_features
+            self._stops[settings.stop] = Stops(
+                self.eos, settings.stop, self._tokenizer, vocabulary, torch.device("cpu")
+            )
+        ends = self._stops[settings.stop].ends
+        return next((place for place in range(1, len(tokens) + 1) if ends(tokens[:place])), None)
 
 
 def _addresses(config: VllmEngine) -> tuple[tuple[str, ...], bool]:

@@ -19,6 +19,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, final
@@ -60,6 +61,8 @@ class ProcessReward:
         self.needs = reward.needs
         self._reward = reward
         self._process: subprocess.Popen[str] | None = None
+        # The kernel ends a process with the thread that started it, and the thread of a call ends with the call.
+        self._starter = ThreadPoolExecutor(1, "reward-starter")
         self._begin()
 
     def __call__(self, prompts: Sequence[Text], completions: Sequence[Text], **columns: Sequence[Any]) -> list[Any]:
@@ -103,7 +106,7 @@ class ProcessReward:
         if self._reward.member_limits is None:
             # -P keeps the working directory from being searched before every library, as in the command itself.
             command = [sys.executable, "-P", "-c", _START.format(paths=[path for path in sys.path if path])]
-            process = subprocess.Popen(command, **pipes)
+            process = self._starter.submit(subprocess.Popen, command, **pipes).result()
         else:
             # Other folders of the import path than this package's and the installed ones may hold anything.
             own = os.path.dirname(os.path.dirname(os.path.abspath(sys.modules["groupwise"].__file__ or "")))
@@ -111,7 +114,8 @@ class ProcessReward:
             command = [*python(), "-c", _START.format(paths=paths)]
             with machine_wall.wrap(command, _UNLIMITED, readable=paths) as (walled, passed):
                 environment = {"PATH": os.environ.get("PATH", os.defpath)}
-                process = subprocess.Popen(walled, pass_fds=passed, env=environment, **pipes)
+                pipes |= {"pass_fds": passed, "env": environment}
+                process = self._starter.submit(subprocess.Popen, walled, **pipes).result()
         self._process = process
         self._exchange(process, self._reward.model_dump_json())
         return process

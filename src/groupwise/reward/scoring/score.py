@@ -33,12 +33,7 @@ _METHODS_OF_MEMORY = ("follow", "memory", "recall")
 
 @final
 class _OpenReward:
-    """A reward ready to be called, with its settings and its last call.
-
-    Attributes:
-        log: receives what the last call logs.
-        given: all that it could read, its completions in its form.
-    """
+    """A reward ready to be called, with its settings and its last call."""
 
     def __init__(self, name: str, reward: Reward | RewardFunction, loop: EventLoop) -> None:
         configured = isinstance(reward, Reward)
@@ -59,20 +54,21 @@ class _OpenReward:
         # change them in place is given copies.
         self.copies = self.written_by_user or not is_shipped(type(reward).__module__)
         self.job: Job | None = None
-        self.log, self.given = RewardLog(), dict[str, Any]()
 
-    def start(self, batch: Mapping[str, Any], state: TrainerState) -> Job:
-        """Begins to score a batch. A function of a user gets completions in its form, and the trainer's arguments."""
-        self.log, self.given = RewardLog(), dict(batch)
+    def start(self, batch: Mapping[str, Any], state: TrainerState) -> tuple[Job, RewardLog, dict[str, Any]]:
+        """Begins to score a batch; returns the call, its log and what it is given. A function of a user gets
+        completions in its form, and the trainer's arguments.
+        """
+        log, given = RewardLog(), dict(batch)
         if self.written_by_user:
-            self.given["completions"] = in_form(batch["prompts"], batch["completions"], self.form)
-            self.given |= self.log.arguments(state)
-        arguments = arguments_for(self.function, self.given)
+            given["completions"] = in_form(batch["prompts"], batch["completions"], self.form)
+            given |= log.arguments(state)
+        arguments = arguments_for(self.function, given)
         if self.copies:
             kept = {name: arguments.pop(name) for name in TRAINER_ARGUMENTS if name in arguments}
             arguments = copy.deepcopy(arguments) | kept
         self.job = Job(self.name, lambda: self.function(**arguments), self._loop)
-        return self.job
+        return self.job, log, given
 
     def abandon(self) -> None:
         """Gives up a call under way. A process is killed, because its late answer would be taken for the next
@@ -84,7 +80,7 @@ class _OpenReward:
         getattr(self.function, "cancel", lambda: None)()
 
     def finish(
-        self, job: Job, prompts: Sequence[Text]
+        self, job: Job, given: Mapping[str, Any], prompts: Sequence[Text]
     ) -> tuple[list[float | None], list[RewardEvent], list[Any] | None]:
         """Waits for the values of a call, with the events and the maps of its members."""
         missing: list[float | None] = [None] * len(prompts)
@@ -104,7 +100,7 @@ class _OpenReward:
         reason = why_failed(job.error)
         advice = ""
         if self.written_by_user:
-            advice = column_advice(reason, self.given) or shape_advice(reason, self.given["completions"])
+            advice = column_advice(reason, given) or shape_advice(reason, given["completions"])
         reason += advice
         if self.on_error == "missing":
             return missing, [RewardEvent("error", self.name, count=len(prompts), detail=reason)], None
@@ -297,34 +293,39 @@ class Rewards:
         for reward in used:
             check_columns(reward.name, reward.needs, list(columns))
         batch = {**columns, "prompts": prompts, "completions": completions}
-        running = [(reward, reward.start(batch, self.state)) for reward in used] if prompts else []
+        running = [(reward, *reward.start(batch, self.state)) for reward in used] if prompts else []
         values: dict[str, Sequence[float | None]] = {reward.name: [] for reward in used}
         events: list[RewardEvent] = []
         maps: dict[str, list[Any]] = {}
         logged: dict[str, list[float]] = {}
         extras: dict[str, list[Any]] = {}
+        seconds: dict[str, float] = {}
+        fields: dict[str, Any] = {}
         try:
-            for reward, job in running:
-                values[reward.name], new_events, member_maps = reward.finish(job, prompts)
+            for reward, job, log, given in running:
+                values[reward.name], new_events, member_maps = reward.finish(job, given, prompts)
                 events += new_events
+                # Read now: a call that was given up may end while the others are awaited.
+                seconds[reward.name] = job.seconds
                 if member_maps is not None:
                     maps[reward.name] = member_maps
-                # The log of a call without a result may be incomplete.
-                if not job.is_alive() and job.error is None:
-                    reward.log.add_to(logged, extras, reward.name, len(prompts))
+                if job.error is None and all(event.name != "timeout" for event in new_events):
+                    if isinstance(job.value, Parted):
+                        fields[reward.name] = job.value.fields
+                    log.add_to(logged, extras, reward.name, len(prompts))
         finally:
             # After an error the others' results are of no use.
-            for reward, job in running:
-                if job.is_alive():
+            for reward, job, _, _ in running:
+                if not job.done.is_set():
                     reward.abandon()
         return RewardTable(
             values,
             {reward.name: reward.weight for reward in used},
             tuple(events),
-            {reward.name: job.seconds for reward, job in running},
+            seconds,
             frozenset(reward.name for reward in used if reward.judge),
             maps,
-            {reward.name: job.value.fields for reward, job in running if isinstance(job.value, Parted)},
+            fields,
             {reward.name: reward.bounds for reward in used},
             logged,
             extras,
@@ -436,7 +437,9 @@ def as_judge(reward: Reward | RewardFunction) -> Reward | RewardFunction:
     """
     if isinstance(reward, Reward):
         return reward.model_copy(update={"role": "judge"})
-    judge: Any = functools.partial(reward)
+    inner = reward if isinstance(reward, functools.partial) else functools.partial(reward)
+    # One partial: what is bound in an inner one would be taken for a parameter that a column fills.
+    judge: Any = functools.partial(inner.func, *inner.args, **inner.keywords)
     names = ("timeout_seconds", "on_error", "needs", "completions", "bounds")
     vars(judge).update({name: getattr(reward, name) for name in names if hasattr(reward, name)}, role="judge")
     return judge

@@ -27,9 +27,8 @@ class EventLoop:
         """Begins to await in the loop; the future gives a value, and an error or None."""
         with self._lock:
             if self._loop is None or not self._answers(self._loop):
-                runner = asyncio.Runner(loop_factory=asyncio.new_event_loop)
-                self._loop = runner.get_loop()
-                self._thread = threading.Thread(target=_serve, args=(runner,), name="rewards-async", daemon=True)
+                self._loop = asyncio.new_event_loop()
+                self._thread = threading.Thread(target=_serve, args=(self._loop,), name="rewards-async", daemon=True)
                 self._thread.start()
             return asyncio.run_coroutine_threadsafe(_settled(awaitable), self._loop)
 
@@ -46,10 +45,17 @@ class EventLoop:
         return answered.wait(_SECONDS_TO_ANSWER)
 
 
-def _serve(runner: asyncio.Runner) -> None:
-    # The end of the block cancels what is still awaited.
-    with runner:
-        runner.get_loop().run_forever()
+def _serve(loop: asyncio.AbstractEventLoop) -> None:
+    asyncio.set_event_loop(loop)
+    loop.run_forever()
+    # Cancelled tasks are awaited here, so that they clean up. `asyncio.Runner` would also wait for the threads of
+    # `asyncio.to_thread`, which may never end.
+    pending = asyncio.all_tasks(loop)
+    for task in pending:
+        task.cancel()
+    if pending:
+        loop.run_until_complete(asyncio.gather(*pending, return_exceptions=True))
+    loop.close()
 
 
 async def _settled(awaitable: Awaitable[Any]) -> tuple[Any, BaseException | None]:
@@ -85,6 +91,8 @@ class Job(threading.Thread):
         self.value: Any = None
         self.error: BaseException | None = None
         self.begun, self.seconds = time.monotonic(), 0.0
+        # `is_alive` is wrong after a KeyboardInterrupt inside `join`.
+        self.done = threading.Event()
         self.start()
 
     def run(self) -> None:
@@ -98,6 +106,7 @@ class Job(threading.Thread):
         except BaseException as error:
             self.error = error
         self.seconds = time.monotonic() - self.begun
+        self.done.set()
 
     def ends_within(self, seconds: float | None) -> bool:
         """Waits for the end of the call, and returns whether it ended in time. One that awaits is then cancelled.
@@ -108,12 +117,12 @@ class Job(threading.Thread):
         Args:
             seconds: counted from the start of the call; None waits without an end.
         """
-        while self.is_alive():
+        while not self.done.is_set():
             left = _SECONDS_TO_WAKE if seconds is None else self.begun + seconds - time.monotonic()
             if left <= 0:
                 break
-            self.join(min(left, _SECONDS_TO_WAKE))
-        ended = not self.is_alive()
+            self.done.wait(min(left, _SECONDS_TO_WAKE))
+        ended = self.done.is_set()
         self.leave()
         return ended
 
