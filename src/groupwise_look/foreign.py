@@ -15,9 +15,10 @@ from typing import Any
 
 from groupwise.config import ConfigError, read_json
 from groupwise.runs import Run, find_runs, read_lines, read_run
-from groupwise.runs.folder import is_run
+from groupwise.runs.folder import RunFolder, is_run, natural
 
 STATE = "trainer_state.json"
+_NOT_FINITE = {"nan", "inf", "infinity"}
 _STEPS = ("train/global_step", "training/global_step", "global_step", "step", "Step", "_step")
 """The column of the step: the first of these that a file has. W&B's own `_step` counts logged rows."""
 
@@ -77,6 +78,8 @@ def read_runs(paths: Iterable[Path], *, warm_ups: bool = False) -> list[Run]:
     """
     runs: list[Run] = []
     for path in paths:
+        if path.is_file() and RunFolder(path.parent).environment.is_file():
+            path = path.parent
         if (file := _metrics_file(path)) is None:
             runs += [read_run(folder) for folder in find_runs([path], warm_ups=warm_ups)]
         else:
@@ -90,21 +93,24 @@ def _metrics_file(path: Path) -> Path | None:
         return path
     if not path.is_dir() or is_run(path):
         return None
-    checkpoints = sorted(path.glob(f"checkpoint-*/{STATE}"), key=lambda file: file.stat().st_mtime)
+    checkpoints = sorted(path.glob(f"checkpoint-*/{STATE}"), key=lambda file: natural(file.parent))
     return next((file for file in [path / STATE, *reversed(checkpoints)] if file.is_file()), None)
 
 
 def _read(file: Path) -> list[Run]:
+    folder = file.resolve().parent
     settings: dict[str, Any] = {}
     remarks: list[str] = []
     name = file.stem
-    if file.suffix == ".csv":
-        with file.open(newline="", encoding="utf-8-sig") as text:
-            tables = _by_run(csv.DictReader(text))
+    if file.suffix.lower() == ".csv":
+        tables = _by_run(file)
     elif file.name == STATE:
-        state, name = read_json(file), file.resolve().parent.name
-        settings = {"train": {"num_steps": state.get("max_steps")}}
-        tables = {"": state.get("log_history", [])}
+        name = (folder.parent if folder.name.startswith("checkpoint-") else folder).name
+        state = read_json(file)
+        state = state if isinstance(state, dict) else {}
+        settings["train"] = {"num_steps": state.get("max_steps")}
+        history = state.get("log_history")
+        tables = {"": [row for row in history if isinstance(row, dict)] if isinstance(history, list) else []}
     else:
         # verl nests the metrics of a row in "data".
         lines = read_lines(file)
@@ -112,52 +118,78 @@ def _read(file: Path) -> list[Run]:
         tables = {"": [{**row, **nested} if isinstance(nested := row.get("data"), dict) else row for row in lines.rows]}
     runs = []
     for own_name, table in tables.items():
-        rows, unread = _rows(table)
-        if not any("reward" in row for row in rows):
-            raise ConfigError(
-                f"{file}: no reward by step in it; give trainer_state.json of TRL, the JSON lines of verl or prime-rl,"
-                " a CSV file of W&B with a step and a reward (such as train/reward), or a folder of Groupwise"
-            )
-        notes = [f"{len(unread)} columns have no counterpart here: {', '.join(unread[:3])}, ..."] if unread else []
-        settings = {**settings, "name": own_name or name}
-        runs.append(Run(file, settings, [], None, rows, "unfinished", [*remarks, *notes]))
+        rows, notes = _rows(table)
+        if any("reward" in row for row in rows):
+            # Runs of equal settings are drawn as one variant with several seeds; these are told apart by their file.
+            named = {**settings, "name": own_name or name, "file": f"{file.resolve()}{own_name and '#'}{own_name}"}
+            runs.append(Run(file, named, [], None, rows, "unfinished", [*remarks, *notes]))
+        elif own_name:
+            remarks.append(f"run {own_name!r} has no reward and is left out")
+    if not runs:
+        raise ConfigError(
+            f"{file}: no reward by step in it; give trainer_state.json of TRL, the JSON lines of verl or prime-rl,"
+            " a CSV file of W&B with a step and a reward (such as train/reward), or a folder of Groupwise"
+        )
     return runs
 
 
-def _by_run(table: Iterable[Mapping[str, str]]) -> dict[str, list[dict[str, Any]]]:
+def _by_run(file: Path) -> dict[str, list[dict[str, Any]]]:
     """Divides the rows of a CSV file by run: W&B's charts write columns `RUN - METRIC`, its histories plain names."""
+    try:
+        with file.open(newline="", encoding="utf-8-sig") as text:
+            columns, *rows = list(csv.reader(text)) or [[]]
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise ConfigError(f"{file} is no CSV file in UTF-8 ({error}); export it again") from None
+    if twice := [name for name in columns if columns.count(name) > 1]:
+        raise ConfigError(f"{file}: two columns are called {twice[0]!r}; give the runs names of their own in W&B")
+    if wrong := next((row for row in rows if row and len(row) != len(columns)), None):
+        raise ConfigError(
+            f"{file}: a row has {len(wrong)} cells and the first line {len(columns)}; separate cells by commas"
+        )
+    is_chart = not any(_name(name) == "reward" for name in columns)
     runs: dict[str, list[dict[str, Any]]] = {}
-    for row in table:
+    for row in rows:
         parts: dict[str, dict[str, Any]] = {}
-        for column, text in row.items():
-            run, _, metric = column.rpartition(" - ")
-            if metric.endswith(("__MIN", "__MAX")) or (value := _number(text)) is None:
-                continue
-            parts.setdefault(run if metric not in _STEPS else "", {})[metric] = value
-        steps = parts.pop("", {}) if len(parts) > 1 or "" not in parts else {}
+        for column, cell in zip(columns, row, strict=False):
+            run, _, metric = column.rpartition(" - ") if is_chart else ("", "", column)
+            if cell and not metric.endswith(("__MIN", "__MAX")):
+                parts.setdefault(run, {})[metric] = cell
+        # A column of the chart itself, its step, belongs to every run.
+        shared = parts.pop("", {}) if is_chart else {}
         for run, values in parts.items():
-            runs.setdefault(run, []).append({**steps, **values})
+            runs.setdefault(run, []).append({**shared, **values})
     return runs
 
 
 def _rows(table: Sequence[Mapping[str, Any]]) -> tuple[list[dict[str, Any]], list[str]]:
-    """Returns the rows under our names, one a step, and the columns that were not read."""
+    """Returns the rows under our names, one a step, and remarks on columns that were not read or are not finite."""
     by_step: dict[int, dict[str, Any]] = {}
     unread: dict[str, None] = {}
+    broken: dict[str, int] = {}
     step_column = next((name for name in _STEPS if any(name in row for row in table)), None)
     for row in table:
         if step_column is None or (step := _number(row.get(step_column))) is None:
             continue
         ours = by_step.setdefault(int(step), {"step": int(step)})
         for column, value in row.items():
-            if (number := _number(value)) is None or column in _STEPS:
-                continue
-            if (name := _name(column)) is None:
-                unread.setdefault(column)
-            else:
+            name, number = _name(column), _number(value)
+            # A JSON reader turns NaN into None.
+            is_lost = number is None and (value is None or str(value).strip().lower().lstrip("+-") in _NOT_FINITE)
+            if name in ("loss_pg", "grad_norm"):
+                ours["updates/not_finite"] = max(ours.get("updates/not_finite", 0.0), float(is_lost))
+                ours |= {"updates/taken": 1.0 - ours["updates/not_finite"], "updates/skipped": 0.0}
+            if number is None:
+                if name and is_lost:
+                    broken.setdefault(column, int(step))
+            elif name is not None:
                 ours.setdefault(name, number)
+            elif column not in _STEPS:
+                unread.setdefault(column)
         _derive(row, ours)
-    return [by_step[step] for step in sorted(by_step)], list(unread)
+    remarks = [f"{column} is NaN or infinite in step {step}, and perhaps later" for column, step in broken.items()]
+    if unread:
+        remarks.append(f"{len(unread)} columns have no counterpart here: {', '.join(list(unread)[:3])}, ...")
+    return [by_step[step] for step in sorted(by_step)], remarks
 
 
 def _derive(row: Mapping[str, Any], ours: dict[str, Any]) -> None:

@@ -106,3 +106,45 @@ def test_a_file_without_rewards_is_refused_in_one_line(tmp_path: Path, text: str
     (tmp_path / "x.jsonl").write_text(text)
     with pytest.raises(ConfigError, match="no reward by step in it"):
         read_runs([tmp_path / "x.jsonl"])
+
+
+def test_an_update_that_is_not_finite_is_a_fault(tmp_path: Path) -> None:
+    rows = [{"step": step, "data": {"critic/score/mean": 0.5, "actor/pg_loss": 0.1}} for step in range(10)]
+    text = "\n".join(map(json.dumps, [*rows, *({**row, "step": row["step"] + 10} for row in rows)]))
+    file = tmp_path / "run.jsonl"
+    file.write_text(text + "\n")
+    assert "not_finite" not in found(file)
+    lines = text.splitlines()
+    file.write_text("\n".join([*lines[:10], *(line.replace("0.1}", "NaN}") for line in lines[10:])]) + "\n")
+    assert "not_finite" in found(file)
+    (run,) = read_runs([file])
+    assert run.remarks[0] == "actor/pg_loss is NaN or infinite in step 10, and perhaps later"
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("", "no reward by step"),
+        ("Step,a - train/reward,a - train/reward\n1,2,3\n", "two columns are called 'a - train/reward'"),
+        ("Step,train/reward\n1,2,3\n", "a row has 3 cells and the first line 2"),
+    ],
+)
+def test_a_csv_file_that_is_none_is_refused_in_one_line(tmp_path: Path, text: str, told: str) -> None:
+    (tmp_path / "x.csv").write_text(text)
+    with pytest.raises(ConfigError, match=told):
+        read_runs([tmp_path / "x.csv"])
+
+
+def test_each_run_of_a_chart_keeps_its_steps_and_a_file_of_ours_is_its_folder(tmp_path: Path) -> None:
+    file = tmp_path / "chart.CSV"
+    file.write_text(
+        "Step,a - _step,a - train/reward,b - _step,b - train/reward,c - loss\n1,1,.5,10,.1,\n2,2,.6,20,,3\n"
+    )
+    first, second = read_runs([file])
+    assert (first.name, first.series("reward")) == ("a", ([1, 2], [0.5, 0.6]))
+    assert (second.name, second.series("reward")) == ("b", ([1], [0.1]))
+    (tmp_path / "own").mkdir()
+    for name, text in (("environment.json", '{"starts": []}'), ("metrics.jsonl", '{"step": 1, "advantages_std": 1.0}')):
+        (tmp_path / "own" / name).write_text(text)
+    (run,) = read_runs([tmp_path / "own" / "metrics.jsonl"])
+    assert run.series("advantages_std") == ([1], [1.0])

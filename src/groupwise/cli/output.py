@@ -41,8 +41,7 @@ def print_text(text: str) -> None:
     """Prints sentences: broken between words on a terminal, unbroken in a file or a pipe.
 
     Args:
-        text: what is printed. A command or a path that somebody copies is printed by the console itself, which never
-            breaks it.
+        text: what is printed; a path that is longer than a line stays whole.
 
     Example:
         >>> print_text("2 steps, 3 s")
@@ -50,7 +49,7 @@ def print_text(text: str) -> None:
     """
 
     out = console()
-    out.print(Text(text), soft_wrap=not out.is_terminal)
+    out.print(Text(text, overflow="ignore"), soft_wrap=not out.is_terminal)
 
 
 def counted(number: int, word: str) -> str:

@@ -13,7 +13,7 @@ from groupwise.domain.exported import DomainObjects
 from groupwise.experiment.arguments import nested_changes, read_arguments
 from groupwise.experiment.catalogue import PROMPTS, Source, find
 from groupwise.experiment.loading import load_source
-from groupwise.experiment.object_record import DOMAIN_INSTANCE, Arguments, check_objects, objects_of
+from groupwise.experiment.object_record import DOMAIN_INSTANCE, Arguments, check_objects, objects_of, wrong_type
 from groupwise.experiment.schema import Experiment
 from groupwise.runs.folder import RunFolder
 
@@ -78,6 +78,7 @@ def train(
     """  # noqa: E501
     from groupwise.experiment import runner
 
+    _check_options(out, resume=resume, controls=controls, run_code=run_code)
     model, source = _start(experiment_or_model, domain)
     arguments = read_arguments(model, domain, objective, rewards, data, eval_data, callbacks, tools)
     with holding(arguments.objects):
@@ -122,6 +123,7 @@ def resume(
         Traceback (most recent call last):
         groupwise.config.errors.ConfigError: run folder nowhere: it holds no run (no config.json); give the folder that `groupwise train` printed
     """  # noqa: E501
+    _check_options(None, run_code=run_code)
     arguments = read_arguments(model, domain, None, rewards, data, eval_data, callbacks, tools)
     with holding(arguments.objects):
         return _go_on(Path(folder), arguments, run_code)
@@ -134,6 +136,17 @@ def _go_on(folder: Path, arguments: Arguments, run_code: bool, remarks: Sequence
     records = objects_of(read_json(file), str(file)) if file.is_file() else {}
     check_objects(folder, records, arguments)
     return runner.resume(folder, run_code=run_code, remarks=remarks)
+
+
+def _check_options(out: Any, **switches: Any) -> None:
+    """Refuses a run folder that is not a path, and switches that are neither true nor false."""
+    if not isinstance(out, str | Path | None):
+        raise wrong_type("out", out, "write the path of the run folder")
+    if "\0" in str(out):
+        raise ConfigError(f"out = {str(out)!r}: a zero byte stands in it, which no path has; write another name")
+    for name, value in switches.items():
+        if not isinstance(value, bool):
+            raise ConfigError(f"{name} = {value!r}: allowed: True, False")
 
 
 def _start(experiment_or_model: Any, domain: Any) -> tuple[Any, Source]:

@@ -89,16 +89,28 @@ def load_source(source: Source, over: Mapping[str, Any], label: str, *, run_code
 
 def _rewards_of_others(source: Source, over: Mapping[str, Any], experiment: Experiment) -> list[str]:
     """Says of which file each reward is, where a user's own rewards stand beside those of a file that his extends."""
-    rewards: Mapping[str, Any] = getattr(experiment.domain, "rewards", {})
+    rewards = getattr(experiment.domain, "rewards", {})
+    if not isinstance(rewards, Mapping):
+        return []
+    trained = {
+        name
+        for name, reward in rewards.items()
+        if getattr(reward, "role", "train") != "judge" and getattr(reward, "weight", 1.0) != 0
+    }
     origins: dict[str, str] = {}
-    for layer, name in [*((layer, file.name) for layer, file in zip(source.layers, source.files)), (over, "yours")]:
+    for layer, file in [*((layer, file.name) for layer, file in zip(source.layers, source.files)), (over, "yours")]:
         domain = layer.get("domain")
         named = domain.get("rewards") if isinstance(domain, Mapping) else None
-        origins |= dict.fromkeys([reward for reward in named or {} if reward in rewards], name)
-    if len(set(origins.values())) < 2 or (source.name in shipped() and "yours" not in origins.values()):
+        for name, table in named.items() if isinstance(named, Mapping) else ():
+            # A table without a kind changes a key of a reward that another file named.
+            if name in trained and (name not in origins or not isinstance(table, Mapping) or "kind" in table):
+                origins.pop(name, None)
+                origins[name] = file
+    files = list(origins.values())
+    if len(set(files)) < 2 or (source.name in shipped() and "yours" not in files):
         return []
-    listed = ", ".join(f"{reward} ({name})" for reward, name in origins.items())
-    inherited = next(reward for reward, name in origins.items() if name != list(origins.values())[-1])
+    listed = ", ".join(f"{reward} ({file})" for reward, file in origins.items())
+    inherited = next(reward for reward, file in origins.items() if file != files[-1])
     return [f'all rewards are trained on: {listed}; domain.rewards.{inherited} = "null" takes one away']
 
 

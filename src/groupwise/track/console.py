@@ -98,11 +98,12 @@ class ConsoleTracker(Tracker):
     def members(self, step: int, place: str, records: Sequence[Mapping[str, Any]], pictures: Mapping[str, Any]) -> None:
         """Shows the first prompt of an evaluation with its answer and its rewards: the same prompt each time."""
         record = records[0] if place == "evaluation" and records else {}
-        if not {"prompt", "text", "rewards"} <= record.keys():
+        if not {"prompt", "text", "rewards"} <= record.keys() or not isinstance(record["rewards"], Mapping):
             return
         prompt, answer = (_one_line(record[name]) for name in ("prompt", "text"))
-        earned = [f"{name} {value:.3g}" for name, value in record["rewards"].items() if value is not None]
-        self.console.print(f"  {prompt} -> {answer}  {', '.join(earned)}", soft_wrap=self._view is None, markup=False)
+        earned = [f"{name} {value:.3g}" for name, value in record["rewards"].items() if isinstance(value, int | float)]
+        line = f"  {prompt} -> {answer}  {', '.join(earned)}"
+        self.console.print(line, soft_wrap=self._view is None, markup=False, emoji=False)
 
     def alarm(self, rule: str) -> None:
         """Shows the cause of what is wrong now, below the bar or at the end of a line."""

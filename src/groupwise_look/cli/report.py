@@ -23,7 +23,11 @@ if TYPE_CHECKING:
 def report(
     runs: Annotated[
         list[Path],
-        typer.Argument(metavar="RUN...", help="Run folders, finished or not, or the folder of a comparison."),
+        typer.Argument(
+            metavar="RUN...",
+            help="Run folders, finished or not, or the folder of a comparison; metrics files of TRL, verl, prime-rl or"
+            " W&B (CSV).",
+        ),
     ],
     out: Annotated[
         Path | None,
@@ -61,6 +65,8 @@ def report(
                 raise ConfigError(
                     f"--serve and {option} exclude each other: a served page is not written; leave one out"
                 )
+        if files := [path for path in runs if path.is_file()]:
+            raise ConfigError(f"--serve follows run folders, and {files[0]} is a file; leave --serve out")
         _serve(runs, port or 0, groups)
         return
     if port is not None:
