@@ -13,6 +13,7 @@ import time
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import torch
@@ -98,7 +99,9 @@ def updates(folder: Path) -> None:
             result = update_policy(step, collected)
             state.progress.step += 1
         tensors |= {f"{name}/weights": weights(toy.module), f"{name}/gradients": torch.stack(gradients)}
-        numbers[name] = {"metrics": result.mean(), "members": world.gather(rows), "taken": result.taken}
+        names = dict.fromkeys(name for metrics in result.metrics for name in metrics)
+        means = {name: fmean(metrics[name] for metrics in result.metrics if name in metrics) for name in names}
+        numbers[name] = {"metrics": means, "members": world.gather(rows), "taken": result.taken}
     if world.first:
         save_file(tensors, folder / f"updates-{world.size}.safetensors")
         (folder / f"updates-{world.size}.json").write_text(json.dumps(numbers))

@@ -22,7 +22,7 @@ import groupwise.domain.language.domain  # noqa: F401  # before the fork, since 
 from groupwise.causal_lm import scoring
 from groupwise.experiment import load_experiment
 from groupwise.experiment.runner import resume, run
-from groupwise.learner import local
+from groupwise.learner import shards
 from groupwise.learner.shards import inside, process_mesh, shard_module
 
 
@@ -65,7 +65,7 @@ def main(folder: Path) -> None:
     torch.set_num_threads(1)
     importlib.import_module("torch.distributed.nn")
     calls: list[int] = []
-    local.gathered = counting(local.gathered, calls)
+    shards.gathered = counting(shards.gathered, calls)
     scored_whole: list[int] = []
     scoring.score = noting_whole(scoring.score, scored_whole)
     rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
