@@ -86,8 +86,8 @@ def configuration(draw: random.Random, folder: Path, finished: Path) -> Hostile:
     tree, key = spoiled(draw, tables()[name])
     file = folder / "hostile.json"
     file.write_text(json.dumps(tree))
-    verb = draw.choice(["train", "check"])
-    out = ["--out", "out", "--no-controls"] if verb == "train" else []
+    verb = draw.choice(["train", "train", "check", "estimate"])
+    out = ["--out", "out", "--no-controls"] if verb == "train" else ["--no-measure"] if verb == "estimate" else []
     return Hostile(
         [verb, str(file), *out],
         (key, "hostile.json", *map(str, tree if isinstance(tree, dict) else ())),
@@ -163,6 +163,7 @@ def command_line(draw: random.Random, folder: Path, finished: Path) -> Hostile:
             draw.choice(["out", "file", "file/out", "a" * 300, "/dev/null", "/proc/none", "\udcff", ""]),
         ],
         "check": draw.sample(items, 2),
+        "estimate": [*draw.sample(items, 1), "--no-measure"],
         "methods": [draw.choice(["grpo+grpo", "a" * 5000, "\udcff", "../..", "grpo+", "+", "/"])],
         "compare": ["--vary", draw.choice(items), "--out", "compared"],
         "sample": [
@@ -328,7 +329,7 @@ def model_folder(draw: random.Random, folder: Path, finished: Path) -> Hostile:
     else:
         spoil_file(draw, file)
     (folder / "tiny.toml").write_text(TINY)
-    verb = draw.choice(["train", "check", "sample"])
+    verb = draw.choice(["train", "estimate", "sample"])
     if verb == "sample":
         arguments = ["sample", str(model), "--experiment", str(folder / "tiny.toml"), "--prompt", "sort 3 1 2 :"]
     else:
@@ -338,7 +339,7 @@ def model_folder(draw: random.Random, folder: Path, finished: Path) -> Hostile:
             "--model",
             str(model),
             *ONCE,
-            *(["--out", "out"] if verb == "train" else []),
+            *(["--out", "out"] if verb == "train" else ["--no-measure"]),
         ]
     return Hostile(arguments, ("model", file.name), f"the model's {file.name}")
 

@@ -80,7 +80,7 @@ def test_every_verb_on_a_strangers_run(here: Path) -> None:
     verbs = [
         "sample .",
         "evaluate .",
-        "check . --measure",
+        "estimate .",
         "resume .",
         "train . --out new",
         "compare . --vary train.group_size=2,4 --seeds 1 --out compared",
