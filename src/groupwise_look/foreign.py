@@ -10,6 +10,7 @@ import csv
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -205,6 +206,7 @@ def _derive(row: Mapping[str, Any], ours: dict[str, Any]) -> None:
         ours.setdefault(f"{name.removesuffix('mean')}weight", 1.0)
 
 
+@cache
 def _name(column: str) -> str | None:
     """Returns our name of a column, or None."""
     return next((found.expand(ours) for theirs, ours in NAMES.items() if (found := re.fullmatch(theirs, column))), None)
