@@ -12,12 +12,12 @@ from scipy import stats
 
 from groupwise.config import ConfigError
 from groupwise.experiment import load_experiment, run
-from groupwise.training.run.stages import START
 from groupwise_look.compare.grids import difference_bounds, score_bounds, variants
 from groupwise_look.compare.statistics import (
     DATA,
     LEVEL,
     SAMPLES,
+    START,
     Spread,
     all_alike,
     bootstrap,
