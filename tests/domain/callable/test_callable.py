@@ -212,11 +212,11 @@ def test_a_word_that_a_closed_set_does_not_have_is_told(place: Path) -> None:
         )
     trained = groupwise("train", "reach.toml", "domain.path=reach:Named", "--out", "run", "train.num_steps=1")
     assert trained.returncode == 0, trained.stderr
-    asked = groupwise("sample", "run", "--prompt", "zebra")
+    asked = groupwise("sample", "run", "--prompt", "zebra", "--run-code")
     assert asked.returncode == 2
     assert "--prompt 'zebra': Named did not sample it (KeyError: 'zebra'); if its prompts" in asked.stderr
     key = asked.stderr.rpartition("for example ")[2].strip().strip("'")
-    assert groupwise("sample", "run", "--prompt", key).returncode == 0
+    assert groupwise("sample", "run", "--prompt", key, "--run-code").returncode == 0
 
 
 @pytest.mark.nightly
