@@ -41,6 +41,9 @@ def settle(page: Page) -> None:
     page.evaluate("() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
 
 
+UNFOLD = "document.querySelectorAll('#curves details').forEach((part) => (part.open = true))"
+
+
 def scroll_through(page: Page) -> None:
     """Passes every part of the page, so that every chart is drawn."""
     for top in range(0, page.evaluate("document.body.scrollHeight"), 400):
@@ -68,7 +71,7 @@ def test_charts_are_drawn_as_they_are_reached(open_page: Open, compared: list[Ru
     assert drawn(page) >= total - folded - 2, "all but those whose values never were"
     assert page.locator("figure.chart").first.locator("path.mean").count() == 2
     assert page.locator("figure.chart").first.locator("path.seeds").count() == 2, "the spread of the seeds"
-    page.locator("details.folded > summary").click()
+    page.evaluate(UNFOLD)
     page.wait_for_selector("details.folded svg path.mean")
     quiet(opened)
 
@@ -163,6 +166,7 @@ def staged(folder: Path) -> Run:
 def test_a_warm_up_is_folded_and_can_be_unfolded(open_page: Open, tmp_path: Path) -> None:
     opened = open_page([staged(tmp_path / "run")])
     page = opened.page
+    page.evaluate(UNFOLD)
 
     def steps(metric: str) -> list[int]:
         chart = page.locator(f"figure.chart:has(code:text-is('{metric}')) svg")
@@ -215,15 +219,10 @@ def test_smoothing_draws_a_calmer_line_over_the_values(open_page: Open, tmp_path
 @pytest.mark.slow
 def test_a_phone_shows_what_came_out_before_anyone_scrolls(open_page: Open, compared: list[Run]) -> None:
     opened = open_page(compared, size=(390, 800))
-    heads = opened.page.locator("table.results thead th")
-    ends = dict(
-        zip(
-            heads.all_inner_texts(),
-            heads.evaluate_all("cells => cells.map(cell => cell.getBoundingClientRect().right)"),
-            strict=True,
-        )
-    )
-    assert max(ends["Before"], ends["After"]) <= 390, ends
+    cells = opened.page.locator("table.results td:is([data-label=Before], [data-label=After])")
+    boxes = cells.evaluate_all("cells => cells.map(cell => [cell.clientWidth, cell.getBoundingClientRect().right])")
+    assert len(boxes) == 4
+    assert all(width and right <= 390 for width, right in boxes), boxes
     quiet(opened)
 
 

@@ -126,6 +126,20 @@ OTHER = Section(
     ((r"(.+)", "{}"),),
 )
 
+MOST_FIRST = 6
+FIRST = (
+    "reward",
+    "{decides}",
+    "kl",
+    "entropy",
+    "groups/flat",
+    "grad_norm",
+    "completions/mean_length",
+    "loss",
+    "surprisal",
+)
+"""The metrics whose charts are shown first, as many as there are up to `MOST_FIRST`; all other charts are folded."""
+
 _REPEATED = frozenset(("frac_reward_zero_std", "rewards_mean", "epoch", "step", *_RATIO))
 """Metrics that repeat another one under a second name, or that another chart contains."""
 
@@ -167,21 +181,26 @@ def sections(
                     constants.append({"metric": name, "values": _only_values(chart, len(variants))})
                 else:
                     lines.append(chart)
-        # The metric that decides stands right after the reward.
-        lines.sort(key=lambda chart: 0 if chart["metric"] == "reward" else 1 if chart["metric"] == deciding else 2)
         if section.title == "Learning":
             for chart in lines:
                 if chart["metric"] == deciding:
                     chart["title"] += " (decides)"
                     chart["marks"] = _controls(variants, deciding)
-            charts = [*lines[:2], *charts, *lines[2:]]
-        else:
-            charts = [*charts, *lines]
+        charts = [*charts, *lines]
         if charts:
-            page_sections.append(
-                {"title": section.title, "says": section.says, "charts": charts, "folded": section is OTHER}
-            )
-    return page_sections, constants
+            page_sections.append({"title": section.title, "says": section.says, "charts": charts, "folded": True})
+    return _first(page_sections, deciding), constants
+
+
+def _first(page_sections: list[dict[str, Any]], deciding: str | None) -> list[dict[str, Any]]:
+    """Moves the charts that a reader looks at first out of their sections, to the top of the page."""
+    charts = {chart["metric"]: chart for section in page_sections for chart in section["charts"]}
+    chosen = [deciding if name == "{decides}" else name for name in FIRST]
+    first = [charts[name] for name in chosen if name in charts][:MOST_FIRST]
+    for section in page_sections:
+        section["charts"] = [chart for chart in section["charts"] if chart not in first]
+    shown = {"title": "First", "says": SECTIONS[0].says, "charts": first, "folded": False}
+    return [section for section in (shown, *page_sections) if section["charts"]]
 
 
 def stages(variants: Sequence[Variant]) -> list[dict[str, Any]]:

@@ -28,7 +28,7 @@
       (thinned ? ". Neighbouring steps share a point, and the faint band reaches to their extremes, so no peak is lost" : "") + ". Point at a chart, or move along it with the arrow keys, to read all of them at that place.";
     const home = document.getElementById("sections");
     data.sections.forEach((section, place) => {
-      const body = section.folded ? make("details", { class: "folded" }, make("summary", {}, `${section.title} (${section.charts.length})`)) : make("div", {}, make("h3", {}, section.title));
+      const body = section.folded ? make("details", { class: "folded" }, make("summary", {}, `${section.title} (${section.charts.length})`)) : make("div");
       body.append(make("p", { class: "quiet" }, section.says));
       const lead = place === 0 ? section.charts.slice(0, 2) : [];
       const add = (charts_, name, tall) => {

@@ -24,7 +24,7 @@ from groupwise.runs import EvaluatedOn, Run
 from groupwise_look.diagnosis import SEVERITIES, diagnose, headline
 from groupwise_look.report.axes import axes
 from groupwise_look.report.charts import sections, stages, time_split
-from groupwise_look.report.groups import Recorded, browse, scan
+from groupwise_look.report.groups import Recorded, browse, scan, shortened
 from groupwise_look.report.pictures import Pictures
 from groupwise_look.report.results import Variant, differences, group_runs, results
 from groupwise_look.report.tables import domain_tables, held_out, write_whole
@@ -40,6 +40,9 @@ MOST_GROUPS = 300
 """Groups of one run that a page shows."""
 MOST_EXHIBITS = 4
 """Evaluations of one run whose pictures a page shows."""
+
+MOST_EXAMPLES = 3
+"""Prompts whose answers before and after stand above everything else."""
 
 _HERE = Path(__file__).parent
 _SCRIPTS = ("chart.js", "view.js", "groups.js", "live.js", "page.js")
@@ -111,6 +114,7 @@ def render(runs: Sequence[Run], *, most_groups: int = MOST_GROUPS, live: str = "
         differences=differences(variants),
         constants=constants,
         pictures=_evaluation_pictures(named),
+        examples=_before_and_after(browsed),
         tables=[(name, tables) for name, run in named if (tables := domain_tables(run))],
         live=live,
         policy=Markup(
@@ -156,6 +160,38 @@ def _browsed(
         if evaluation_prompts := held_out(run, text_bytes=share, picture_bytes=share):
             browsed.append((f"{run.evaluated_on.prompts.capitalize()}: {name}", evaluation_prompts))
     return browsed
+
+
+def _before_and_after(browsed: Sequence[tuple[str, dict[str, Any]]]) -> dict[str, Any] | None:
+    """Returns the first prompts of the first run's evaluations with their answers before and after: in the order in
+    which they were recorded, so that no answer is chosen for its score.
+    """
+    name, data = next(((name, data) for name, data in browsed if "held" in data), ("", {}))
+    rows = []
+    for group in data.get("groups", []):
+        if group["mode"] != data["groups"][0]["mode"]:
+            break
+        first_answers = {
+            member["when"]: member for member in reversed(group["members"]) if "t" in member or "m" in member
+        }
+        if {"before", "after"} & data["held"].keys() <= first_answers.keys() and len(rows) < MOST_EXAMPLES:
+            prompt = group["prompt"] if isinstance(group["prompt"], str) else group["prompt"][-1][1]
+            answers = [
+                (_answer(first_answers[when]), first_answers[when]["r"])
+                for when in ("before", "after")
+                if when in first_answers
+            ]
+            rows.append({"prompt": shortened(prompt, 300), "answers": answers})
+    if not rows:
+        return None
+    held = data["held"]
+    when = [f"{when.capitalize()} (step {held[when]:,})" for when in ("before", "after") if when in held]
+    return {"says": f"{name}; the first that were recorded, with their scores.", "when": when, "rows": rows}
+
+
+def _answer(member: Mapping[str, Any]) -> str:
+    text = member["t"] if "t" in member else (member["m"] or [["", ""]])[-1][1]
+    return shortened(text, 300) or "(empty)"
 
 
 _BIDI = re.compile("[\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")

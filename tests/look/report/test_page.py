@@ -14,7 +14,7 @@ from PIL import Image
 from tests.look.report.run_folders import NASTY, write_large_run, write_run
 
 from groupwise.runs import Run, read_run
-from groupwise_look.report.page import render, write_page
+from groupwise_look.report.page import render, visible, write_page
 from groupwise_look.report.pictures import Pictures
 from groupwise_look.report.results import Result, group_runs, results
 from groupwise_look.report.tables import Judged, latex, markdown, write_tables
@@ -60,6 +60,18 @@ def test_runs_side_by_side_are_on_one_page(compared_runs: list[Run], tmp_path: P
     assert "credit.temporal_decay.gamma" in text
     assert "The cups game." in text
     assert list(out.parent.iterdir()) == [out], "nothing else is left"
+
+
+def test_the_result_comes_first_and_answers_before_and_after_are_those_that_were_recorded_first(
+    compared_runs: list[Run],
+) -> None:
+    page = render(compared_runs).decode("utf-8")
+    heads = re.findall(r"<h[12][^>]*>(.*?)</h[12]>", page)
+    assert heads[1:] == ["Before and after", "Groups", "Curves", "Findings", "Configuration"]
+    run = compared_runs[0]
+    recorded = [record["prompt"] for record in run.records(run.evaluations[3], []) if record.get("mode") == "greedy"]
+    shown = re.findall(r'<th scope="row"><bdi>(.*?)</bdi></th><td data-label="Before \(step 0\)">', page)
+    assert shown == [visible(prompt) for prompt in recorded[:3]]
 
 
 def test_nothing_on_the_page_comes_from_elsewhere(compared_runs: list[Run], drawing_run: Run) -> None:
