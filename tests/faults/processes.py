@@ -22,7 +22,7 @@ from groupwise.schedule import Linear
 from groupwise.training.job import Job
 from groupwise.training.run.launch import resume, train
 
-DEADLINE_SECONDS = 300
+DEADLINE_SECONDS = 1800
 """No hostile input takes a tenth of that on a quiet machine; the stack of one that does is in the message."""
 
 MEMORY_BYTES = 4 * 2**30

@@ -58,8 +58,10 @@ def centred(rewards: Sequence[float]) -> list[float]:
 
 def leave_one_out(rewards: Sequence[float]) -> list[float]:
     """Of one group: each against the mean of the others; arXiv 2402.14740, equation 5."""
+    if len(set(rewards)) == 1:
+        return [0.0] * len(rewards)
     others = [(math.fsum(rewards) - reward) / (len(rewards) - 1) for reward in rewards]
-    return [0.0 if len(set(rewards)) == 1 else reward - other for reward, other in zip(rewards, others, strict=True)]
+    return [reward - other for reward, other in zip(rewards, others, strict=True)]
 
 
 def whiten(rewards: Sequence[float]) -> list[float]:
