@@ -99,11 +99,11 @@ def test_no_page_of_the_reference_is_endless(site: Path, tab: Page) -> None:
 def test_the_front_page_is_one_screen(site: Path, tab: Page) -> None:
     shown(tab, site / "index.html", DESKTOP)
     bottoms = tab.evaluate(
-        "['h1', 'img[src$=\"first-run.svg\"]', 'pre', '.ways > div:last-child']"
+        "['h1', 'img[src$=\"first-run.png\"]', 'pre', '.ways > div:last-child']"
         ".map(name => document.querySelector('article ' + name).getBoundingClientRect().bottom)"
     )
     assert all(0 < bottom <= DESKTOP["height"] for bottom in bottoms), bottoms
-    assert tab.evaluate("document.querySelector('img[src$=\"first-run.svg\"]').naturalWidth") > 0
+    assert tab.evaluate("document.querySelector('img[src$=\"first-run.png\"]').naturalWidth") > 0
     assert tab.locator(".ways > div").count() == 3
 
 
