@@ -132,6 +132,8 @@ def everything(run: Path) -> dict[str, Any]:
 
 def say(*arguments: str) -> None:
     """The command in a forked process, which spares the seconds of starting one."""
+    # A suite under nohup hands an ignored SIGHUP on, which a run is right to ignore as well.
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
     sys.argv = ["groupwise", *arguments]
     # Tests that run in a process of their own have no terminal to speak to.
     sys.stdout = open(os.devnull, "w")  # noqa: SIM115
