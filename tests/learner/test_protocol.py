@@ -106,7 +106,12 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize("name", CASES)
+QUICK = ("accumulated_clipped_kl", "supervised_then_sampled")
+
+
+@pytest.mark.parametrize(
+    "name", [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in CASES]
+)
 def test_a_remote_learner_ends_where_a_local_one_does(name: str, tmp_path: Path, process: Process) -> None:
     local = trained(tmp_path / "local", None, *CASES[name])
     remote = trained(tmp_path / "remote", process, *CASES[name])
@@ -116,8 +121,9 @@ def test_a_remote_learner_ends_where_a_local_one_does(name: str, tmp_path: Path,
     assert local.summary["after"] == remote.summary["after"]
 
 
-def test_a_gradient_that_is_a_little_wrong_leaves_the_bound(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    local = trained(tmp_path / "local", None, SIX)
+def test_a_gradient_that_is_a_little_wrong_leaves_the_bound(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, whole: Result
+) -> None:
     plain = ToyDomain.backward
     monkeypatch.setattr(
         ToyDomain,
@@ -127,7 +133,7 @@ def test_a_gradient_that_is_a_little_wrong_leaves_the_bound(tmp_path: Path, monk
         ),
     )
     with pytest.raises(AssertionError):
-        assert_near(local, trained(tmp_path / "wrong", None, SIX))
+        assert_near(whole, trained(tmp_path / "wrong", None, SIX))
 
 
 def test_the_export_of_a_remote_learner_is_the_policy(whole: Result) -> None:

@@ -149,9 +149,9 @@ REFUSED = [
 
 @pytest.mark.parametrize(
     ("override", "message"),
-    # By the server, by the objective, by the training and by the address: one of each at once.
+    # By the server, by the objective and by the address: one of each at once.
     [
-        case if place in (0, 6, 10, 12) else pytest.param(*case, marks=pytest.mark.slow)
+        case if place in (0, 6, 12) else pytest.param(*case, marks=pytest.mark.slow)
         for place, case in enumerate(REFUSED)
     ],
 )
@@ -185,6 +185,7 @@ def archive(config: dict[str, Any], weights: dict[str, torch.Tensor]) -> bytes:
     return content.getvalue()
 
 
+@pytest.mark.slow
 def test_an_export_is_the_adapter_as_peft_loads_it(place: Place, state: StandIn) -> None:
     run(place.experiment("train.num_steps=1"), place.folder / "run")
     key = "base_model.model.model.layers.0.self_attn.{}.lora_A.weight"

@@ -145,7 +145,7 @@ def write_untied(folder: Path) -> None:
     model.save_pretrained(folder / "untied")
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_shards_end_where_whole_weights_end(tmp_path: Path) -> None:
     write_inputs(tmp_path)
     write_untied(tmp_path)
@@ -175,7 +175,7 @@ def test_shards_end_where_whole_weights_end(tmp_path: Path) -> None:
                 assert rows[1][metric] == pytest.approx(rows[0][metric], rel=rel), (name, metric)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_checkpoint_of_two_serves_one_two_and_four(tmp_path: Path) -> None:
     write_inputs(tmp_path)
     changes = {

@@ -45,7 +45,7 @@ def test_a_grid_runs_continues_and_prints_intervals(groupwise, tiny_file: Path, 
     assert shared.read_bytes() == (tmp_path / "alone" / "model" / "model.safetensors").read_bytes()
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_comparison_that_was_killed_leaves_nobody_at_work_and_goes_on(groupwise, tiny_file: Path, tmp_path: Path):
     grid = tmp_path / "grid"
     command = [
@@ -80,7 +80,7 @@ def test_a_comparison_that_was_killed_leaves_nobody_at_work_and_goes_on(groupwis
     assert len(json.loads((first / "environment.json").read_text())["starts"]) == 2
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_run_that_fails_is_reported_and_the_table_stands(groupwise, tiny_file: Path, tmp_path: Path):
     # The cell that trains finds a file where its evaluation would be written.
     grid = tmp_path / "grid"
