@@ -78,6 +78,7 @@ def server() -> Iterator[str]:
     opened.server_close()
 
 
+@pytest.mark.slow
 def test_a_reward_is_asked_over_http(folder: str, server: str, tmp_path: Path) -> None:
     from groupwise.track import read_metrics
 
@@ -94,6 +95,7 @@ def test_the_server_scores_what_it_is_sent(server: str) -> None:
     assert asyncio.run(remote(["4", " 4.", "5"], ["4", "4", "4"])) == [1.0, 1.0, 0.0]
 
 
+@pytest.mark.slow
 def test_a_pipeline_of_diffusers_is_trained(tmp_path: Path) -> None:
     from tests.images.diffusion.models.tiny import saved
 

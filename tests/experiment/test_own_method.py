@@ -115,6 +115,7 @@ def groupwise(*arguments: str, path: str = "") -> subprocess.CompletedProcess[st
     return subprocess.run(command, capture_output=True, text=True, timeout=600, env=environment)
 
 
+@pytest.mark.slow
 def test_the_command_shows_it(place: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     def called(*arguments: str) -> tuple[int, str, str]:
         monkeypatch.setattr(sys, "argv", ["groupwise", *arguments])

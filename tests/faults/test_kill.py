@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from tests.faults.domains import everything
 from tests.faults.processes import go_on, in_a_process, killing, start
+from tests.marks import slow_but
 
 
 @pytest.fixture(scope="module")
@@ -21,17 +22,15 @@ def untouched(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 
 # The calls are counted from the start of the process: sampling, rewards, updates and checkpoints of different steps and
 # stages.
-POINTS = [("score", 31), ("save_tree", 4)]
-MORE_POINTS = [("save", 1), ("sample", 1), ("sample", 5), ("reward", 4), ("score", 2), ("backward", 3), ("evaluate", 1)]
-MORE_POINTS += [("evaluate", 3), ("save_tree", 1), ("save_tree", 2), ("demonstrations", 9), ("describe", 2)]
+POINTS = [("score", 31), ("save_tree", 4), ("save", 1), ("sample", 1), ("sample", 5), ("reward", 4), ("score", 2)]
+POINTS += [("backward", 3), ("evaluate", 1), ("evaluate", 3), ("save_tree", 1), ("save_tree", 2), ("demonstrations", 9)]
+POINTS += [("describe", 2)]
 
 
-@pytest.mark.parametrize(
-    ("point", "number"), [*POINTS, *(pytest.param(*each, marks=pytest.mark.slow) for each in MORE_POINTS)]
-)
-def test_killed_at_a_point_and_resumed(untouched: dict[str, Any], tmp_path: Path, point: str, number: int) -> None:
+@pytest.mark.parametrize("moment", slow_but((POINTS[0],), POINTS), ids=str)
+def test_killed_at_a_point_and_resumed(untouched: dict[str, Any], tmp_path: Path, moment: tuple[str, int]) -> None:
     path = tmp_path / "run"
-    assert in_a_process(start, path, killing(point, number)) == -9
+    assert in_a_process(start, path, killing(*moment)) == -9
     assert not (path / "summary.json").exists()
     assert in_a_process(go_on, path) == 0
     assert everything(path) == untouched

@@ -98,7 +98,8 @@ def test_records_left_by_a_kill_are_bounded_and_whole(untouched: dict[str, bytes
     }
 
 
-@pytest.mark.parametrize("number", [13, *(pytest.param(number, marks=pytest.mark.slow) for number in (1, 4, 30))])
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [13, 1, 4, 30])
 def test_killed_in_the_middle_of_thinning_and_resumed(
     untouched: dict[str, bytes | None], tmp_path: Path, number: int
 ) -> None:

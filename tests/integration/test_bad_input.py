@@ -162,7 +162,8 @@ def mounted(folder: Path, options: str) -> Iterator[Path]:
         subprocess.run(["umount", "-l", folder], check=True)
 
 
-@pytest.mark.parametrize("size", [120, *(pytest.param(size, marks=pytest.mark.slow) for size in (24, 240))])
+@pytest.mark.slow
+@pytest.mark.parametrize("size", [120, 24, 240])
 def test_a_disk_that_is_full_anywhere_loses_nothing(qwen: Path, tmp_path: Path, size: int) -> None:
     chosen = experiment(
         qwen, "train.num_steps=3", "checkpoint.model_every=2", "track.rollouts_every=1", "track.tensorboard=true"

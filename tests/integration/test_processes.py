@@ -221,8 +221,8 @@ def test_killed_at_random_moments_and_resumed(
 @pytest.mark.parametrize(
     ("number", "status"),
     [
-        (signal.SIGINT, 130),
-        *(pytest.param(*each, marks=pytest.mark.slow) for each in ((signal.SIGTERM, 143), (signal.SIGHUP, 129))),
+        pytest.param(signal.SIGINT, 130, marks=pytest.mark.slow),
+        *(pytest.param(*each, marks=pytest.mark.nightly) for each in ((signal.SIGTERM, 143), (signal.SIGHUP, 129))),
     ],
 )
 def test_an_interrupt_saves_and_says_how_to_go_on(

@@ -105,6 +105,7 @@ def test_every_rule_has_a_planted_run() -> None:
     assert {rule.name for rule in RULES} == planted | {"loss_zero"} == set(LOOKS)
 
 
+@pytest.mark.slow
 def test_a_finding_is_said_while_it_trains_and_not_again_when_it_goes_on(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -62,6 +62,7 @@ def test_live_and_afterwards_are_the_same() -> None:
     assert live == [found.rule for found in diagnose(given)]
 
 
+@pytest.mark.slow
 def test_the_rules_do_not_import_torch() -> None:
     code = "import sys, groupwise_look.diagnosis; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -135,6 +135,7 @@ def test_cuda_where_there_is_none(tmp_path: Path) -> None:
         train(job(recipe(device="cuda")), tmp_path / "run")
 
 
+@pytest.mark.slow
 def test_reading_the_configuration_needs_no_torch() -> None:
     import subprocess
     import sys

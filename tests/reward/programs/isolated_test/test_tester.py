@@ -322,6 +322,7 @@ def test_what_a_test_runs_as_a_script_is_run_and_a_name_that_is_not_there_is_mis
     assert score(program, all_fail(["from solution import sub", "import solution\nsolution.sub", "sub"])) == 1.0
 
 
+@pytest.mark.slow
 def test_large_lists_go_over_in_a_moment():
     program = "def order(values): return sorted(values)"
     test = "values = list(range(10**6, 0, -1)); assert order(values) == sorted(values) and values[0] == 10**6"

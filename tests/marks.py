@@ -1,0 +1,13 @@
+"""Which cases of a test run where."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from typing import Any
+
+import pytest
+
+
+def slow_but(quick: Collection[Any], cases: Iterable[Any]) -> list[Any]:
+    """The cases of `parametrize`, of which only the quick ones run in `make test`."""
+    return [case if case in quick else pytest.param(case, marks=pytest.mark.slow) for case in cases]
