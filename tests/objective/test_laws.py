@@ -484,17 +484,6 @@ def test_law_8_pairs_of_kinds(slot: str, further_slot: str) -> None:
             raise AssertionError(f"{name}: {error}") from error
 
 
-@pytest.mark.slow
-def test_law_8_sample_of_full_combinations() -> None:
-    for number, (name, objective) in enumerate(laws.sample(60, seed=1)):
-        try:
-            laws.invariances(objective, world(20 + number))
-            for case in extremes():
-                laws.finite(objective, case)
-        except Exception as error:
-            raise AssertionError(f"{name}: {error}") from error
-
-
 def _batches(inputs: World) -> list[laws.Prepared]:
     """Batches of every form that the slots before the plan can give it: one advantage a member, one of a reward map,
     and a group that was dropped.

@@ -22,16 +22,6 @@ HERE = "tests.domain.language.calling_model"
 QUESTION = [{"role": "user", "content": "2 plus 3 ?"}]
 
 
-def wrong(a: int, b: int) -> int:
-    """Fails.
-
-    Args:
-        a: the first number.
-        b: the second number.
-    """
-    raise ZeroDivisionError("broken")
-
-
 def correct(completions, answer):
     return [float(messages[-1]["content"] == f"answer {right}") for messages, right in zip(completions, answer)]
 
