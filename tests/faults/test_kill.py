@@ -27,7 +27,11 @@ POINTS += [("backward", 3), ("evaluate", 1), ("evaluate", 3), ("save_tree", 1), 
 POINTS += [("describe", 2)]
 
 
-@pytest.mark.parametrize("moment", slow_but((POINTS[0],), POINTS), ids=str)
+@pytest.mark.parametrize(
+    "moment",
+    [*slow_but(POINTS[:1], POINTS[:7]), *(pytest.param(each, marks=pytest.mark.nightly) for each in POINTS[7:])],
+    ids=str,
+)
 def test_killed_at_a_point_and_resumed(untouched: dict[str, Any], tmp_path: Path, moment: tuple[str, int]) -> None:
     path = tmp_path / "run"
     assert in_a_process(start, path, killing(*moment)) == -9

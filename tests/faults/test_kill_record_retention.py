@@ -88,6 +88,7 @@ def names(files: Sequence[str], kind: str) -> list[str]:
     return [name for name in files if name.startswith(f"rollouts/{kind}-") and name.endswith(".jsonl")]
 
 
+@pytest.mark.slow
 def test_records_left_by_a_kill_are_bounded_and_whole(untouched: dict[str, bytes | None]) -> None:
     assert len(names(list(untouched), "step")) <= 4
     assert len(names(list(untouched), "evaluation")) <= 6

@@ -66,6 +66,7 @@ def removing(path: Path) -> None:
     go_on(path)
 
 
+@pytest.mark.slow
 def test_a_control_that_was_set_aside_is_gone_after_a_resume(tmp_path: Path) -> None:
     path = tmp_path / "run"
     assert in_a_process(start, path, loop, "run_stage", 2) == -9
@@ -76,6 +77,7 @@ def test_a_control_that_was_set_aside_is_gone_after_a_resume(tmp_path: Path) -> 
     assert (path / "controls" / "random" / "summary.json").is_file()
 
 
+@pytest.mark.slow
 def test_what_a_kill_after_the_summary_left_is_gone_after_a_resume(tmp_path: Path) -> None:
     path = tmp_path / "run"
     assert in_a_process(start, path, run_folder, "write_json", 4) == -9

@@ -61,6 +61,7 @@ def write(path: Path, prompts: list[str]) -> dict[str, Any]:
     return {"data": {"source": {"kind": "files", "paths": [str(path)]}, "num_train": None, "num_held_out": 2}}
 
 
+@pytest.mark.slow
 def test_a_prompt_longer_than_the_context(qwen: Path, tmp_path: Path, groupwise: Command) -> None:
     # The context is 64 and a completion may take 6 of it.
     data = write(tmp_path / "prompts.jsonl", ["a" * 58, "b" * 59, *"cdefgh"])

@@ -158,6 +158,7 @@ def test_a_run_that_was_killed_goes_on_from_its_path(tmp_path: Path, process: Pr
     assert_near(whole, again)
 
 
+@pytest.mark.slow
 def test_a_run_that_was_interrupted_goes_on_from_its_path(tmp_path: Path, process: Process, whole: Result) -> None:
     class Fails(RemoteToy):
         def sample(self, *arguments: Any, step: int, **options: Any) -> Any:

@@ -442,6 +442,7 @@ def test_a_server_that_was_started_anew_unseen_is_sent_the_weights_again(trained
     assert server.syncs == ["v0", "v0"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("changes", [{"greedy": True}, pytest.param({"top_k": 3}, marks=pytest.mark.slow)])
 def test_a_server_that_was_started_anew_is_found_by_answers_without_comparable_log_probs(
     trained, server, engine_of, changes
@@ -529,6 +530,7 @@ def test_a_server_of_shorter_texts_than_the_run_asks_for_is_named(server, engine
         draw(engine, PROMPTS[:1])
 
 
+@pytest.mark.slow
 def test_a_dead_server_of_two_is_named_once_and_the_other_takes_its_groups(
     trained, server, engine_of, model_of, caplog
 ):

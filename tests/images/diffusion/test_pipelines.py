@@ -102,7 +102,7 @@ def test_a_finished_run_is_opened_again_as_it_ended(more: tuple[str, ...], tmp_p
     domain.close()
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_an_adapter_its_average_and_a_mixed_reference_resume_to_the_bit(tmp_path: Path) -> None:
     name = "StableDiffusionPipeline"
     model = saved(name, tmp_path / "base")

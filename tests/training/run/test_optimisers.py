@@ -84,6 +84,7 @@ def test_a_step_is_that_of_the_class(path: str):
         assert torch.equal(ours, theirs)
 
 
+@pytest.mark.slow
 def test_a_resumed_run_ends_with_the_same_bits(tiny: Path, tmp_path: Path):
     path = "torch.optim:SGD"
     changes = ["stages.grpo.num_steps=4", "checkpoint.keep_last=20"]

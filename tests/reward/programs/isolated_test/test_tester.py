@@ -244,6 +244,7 @@ def score(program: str, tests: list[str]) -> float:
     return float(number)
 
 
+@pytest.mark.slow
 def test_honest_programs_pass():
     """All tests of a program in one text."""
     assert [score(program, ["\n".join(tests)]) for program, tests in HONEST.items()] == [1.0] * len(HONEST)
