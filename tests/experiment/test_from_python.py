@@ -498,7 +498,7 @@ print("steps", asyncio.run(cell()).summary["steps"])
 """
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_killed_program_without_a_file_goes_on_to_the_same_bits(tmp_path: Path) -> None:
     """Functions of `__main__` that no file holds, inside a running event loop, as in a notebook."""
 

@@ -40,7 +40,7 @@ def test_killed_at_a_point_and_resumed(untouched: dict[str, Any], tmp_path: Path
     assert everything(path) == untouched
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_killed_again_and_again_at_random_moments(untouched: dict[str, Any], tmp_path: Path) -> None:
     path = tmp_path / "run"
     draw = random.Random(0)

@@ -283,7 +283,7 @@ def test_shards_train_beside_a_server_that_nobody_sends_weights(tmp_path: Path) 
     assert 0 < gaps_by_step[0] < gaps_by_step[1]
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_process_that_does_not_come_is_an_error(tmp_path: Path) -> None:
     launch(["absent"], tmp_path, 2)
     assert (tmp_path / "absent.txt").is_file(), "the pass ended without the process, or never"

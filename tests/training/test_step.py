@@ -154,7 +154,7 @@ def broken_run(broken: Break, case: Case, folder: Path, monkeypatch: pytest.Monk
         return trained(case, folder)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_processes_that_divide_by_what_they_hold_themselves_are_seen(tmp_path: Path) -> None:
     write_inputs(tmp_path)
     case = Case("grpo", processes=2)

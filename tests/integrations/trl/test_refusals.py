@@ -160,6 +160,7 @@ def test_an_impossible_token_is_no_nan_loss(name: str, mean_entropy: bool, value
 ROOT = Path(__file__).resolve().parents[3]
 
 
+@pytest.mark.nightly
 def test_two_processes_are_one(tmp_path: Path) -> None:
     tiny.model(tmp_path / "model")
     environment = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
