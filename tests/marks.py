@@ -9,5 +9,8 @@ import pytest
 
 
 def slow_but(quick: Collection[Any], cases: Iterable[Any]) -> list[Any]:
-    """The cases of `parametrize`, of which only the quick ones run in `make test`."""
-    return [case if case in quick else pytest.param(case, marks=pytest.mark.slow) for case in cases]
+    """The cases of `parametrize`, of which only the quick ones run in `make test`; a tuple is several arguments."""
+    return [
+        pytest.param(*(case if isinstance(case, tuple) else (case,)), marks=() if case in quick else pytest.mark.slow)
+        for case in cases
+    ]

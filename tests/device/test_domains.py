@@ -164,21 +164,21 @@ def forgetful(monkeypatch: pytest.MonkeyPatch, module: ModuleType) -> None:
     monkeypatch.setattr(module, "torch", Forgetful())
 
 
-@pytest.mark.parametrize(
-    ("name", "domain"),
-    [
-        ("groupwise.training.step.rollouts", "language"),
-        pytest.param("groupwise.training.step.step", "restoration", marks=pytest.mark.slow),
-        pytest.param("groupwise.causal_lm.sampler", "language", marks=pytest.mark.slow),
-        pytest.param("groupwise.causal_lm.scoring", "language", marks=pytest.mark.slow),
-        pytest.param("groupwise.domain.language.domain", "language", marks=pytest.mark.slow),
-        pytest.param("groupwise_images.diffusion.domain", "diffusion", marks=pytest.mark.slow),
-        ("groupwise_images.diffusion.models.bare", "diffusion"),
-        ("groupwise_images.restoration.domain", "restoration"),
-        pytest.param("groupwise_selection.domain", "selection", marks=pytest.mark.slow),
-        ("groupwise_selection.policy.choices", "selection"),
-    ],
-)
+FORGETFUL = [
+    ("groupwise.training.step.rollouts", "language"),
+    ("groupwise_images.restoration.domain", "restoration"),
+    ("groupwise_selection.policy.choices", "selection"),
+    ("groupwise_images.diffusion.models.bare", "diffusion"),
+    ("groupwise.training.step.step", "restoration"),
+    ("groupwise.causal_lm.sampler", "language"),
+    ("groupwise.causal_lm.scoring", "language"),
+    ("groupwise.domain.language.domain", "language"),
+    ("groupwise_images.diffusion.domain", "diffusion"),
+    ("groupwise_selection.domain", "selection"),
+]
+
+
+@pytest.mark.parametrize(("name", "domain"), slow_but(FORGETFUL[:4], FORGETFUL))
 def test_a_forgotten_device_is_found(name: str, domain: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     forgetful(monkeypatch, importlib.import_module(name))
     with pytest.raises((DeviceError, ConfigError), match=r"same device|give all tensors on one device"):

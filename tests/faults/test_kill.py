@@ -28,13 +28,12 @@ POINTS += [("describe", 2)]
 
 
 @pytest.mark.parametrize(
-    "moment",
-    [*slow_but(POINTS[:1], POINTS[:7]), *(pytest.param(each, marks=pytest.mark.nightly) for each in POINTS[7:])],
-    ids=str,
+    ("point", "number"),
+    [*slow_but(POINTS[:1], POINTS[:7]), *(pytest.param(*each, marks=pytest.mark.nightly) for each in POINTS[7:])],
 )
-def test_killed_at_a_point_and_resumed(untouched: dict[str, Any], tmp_path: Path, moment: tuple[str, int]) -> None:
+def test_killed_at_a_point_and_resumed(untouched: dict[str, Any], tmp_path: Path, point: str, number: int) -> None:
     path = tmp_path / "run"
-    assert in_a_process(start, path, killing(*moment)) == -9
+    assert in_a_process(start, path, killing(point, number)) == -9
     assert not (path / "summary.json").exists()
     assert in_a_process(go_on, path) == 0
     assert everything(path) == untouched

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from tests.faults.processes import fatal, in_a_process
+from tests.marks import slow_but
 from tests.training.toy import ToyDomain, job, recipe
 
 from groupwise.checkpoint import CheckpointConfig
@@ -43,7 +44,7 @@ def hidden(path: Path) -> list[str]:
     return [str(entry.relative_to(path)) for entry in path.rglob(".*")]
 
 
-@pytest.mark.parametrize("number", [1, *(pytest.param(number, marks=pytest.mark.slow) for number in (2, 3))])
+@pytest.mark.parametrize("number", slow_but((1,), (1, 2, 3)))
 def test_a_model_half_written_is_gone_after_a_resume(tmp_path: Path, number: int) -> None:
     path = tmp_path / "run"
     assert in_a_process(start, path, ToyDomain, "save", number) == -9

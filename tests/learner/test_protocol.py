@@ -14,6 +14,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 from tests.learner.remote import Process, RemoteCopy, RemoteLearner, RemoteToy
+from tests.marks import slow_but
 from tests.training.toy import ToyDomain, job, recipe, supervised
 
 from groupwise.checkpoint import CheckpointConfig
@@ -106,12 +107,7 @@ CASES = {
 }
 
 
-QUICK = ("accumulated_clipped_kl", "supervised_then_sampled")
-
-
-@pytest.mark.parametrize(
-    "name", [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in CASES]
-)
+@pytest.mark.parametrize("name", slow_but(("accumulated_clipped_kl", "supervised_then_sampled"), CASES))
 def test_a_remote_learner_ends_where_a_local_one_does(name: str, tmp_path: Path, process: Process) -> None:
     local = trained(tmp_path / "local", None, *CASES[name])
     remote = trained(tmp_path / "remote", process, *CASES[name])

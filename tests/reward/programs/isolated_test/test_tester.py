@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.marks import slow_but
 
 from groupwise.reward import UnitTests
 from groupwise.reward.base import Noted
@@ -279,13 +280,7 @@ def test_no_object_is_equal_or_near_to_what_it_does_not_know(
         assert score(given, all_fail(forms)) == 1.0, kind
 
 
-@pytest.mark.parametrize(
-    "kind",
-    [
-        "object",
-        *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("list", "set", "dict", "str", "int", "tuple")),
-    ],
-)
+@pytest.mark.parametrize("kind", slow_but(("object",), ("object", "list", "set", "dict", "str", "int", "tuple")))
 def test_no_object_answers_for_itself_whether_it_holds_what_is_expected(kind: str) -> None:
     assert score(YES.replace("KIND", kind) + "def primes(n): return A()", all_fail(MEMBERSHIP)) == 1.0
     assert score(YES.replace("KIND", kind).replace("A", "primes"), all_fail(MEMBERSHIP[:3])) == 1.0
