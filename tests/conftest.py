@@ -74,7 +74,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 # Files of slow tests alone whose imports of TRL and DSPy take seconds in every worker.
 SLOW_TO_IMPORT = ["integrations/trl", "integrations/test_tables.py", "domain/language/test_parsed_turn.py"]
-SLOW_TO_IMPORT += ["selection/test_dspy.py"]
+SLOW_TO_IMPORT += ["selection/test_dspy.py", "docs/test_from_trl.py"]
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
