@@ -72,6 +72,19 @@ def pytest_configure(config: pytest.Config) -> None:
         os.environ["CUDA_VISIBLE_DEVICES"] = ""
 
 
+# Files of slow tests alone whose imports of TRL and DSPy take seconds in every worker.
+SLOW_TO_IMPORT = ["integrations/trl", "integrations/test_tables.py", "domain/language/test_parsed_turn.py"]
+SLOW_TO_IMPORT += ["selection/test_dspy.py", "docs/test_from_trl.py"]
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Where slow tests are left out, those files are not imported."""
+    here = Path(__file__).parent
+    return (
+        True if "not slow" in config.option.markexpr and collection_path in map(here.joinpath, SLOW_TO_IMPORT) else None
+    )
+
+
 # Run by path where verl is installed, and nowhere else.
 collect_ignore = ["oracles/record_verl.py", "oracles/record_skyrl.py", "engines/serve_tinker.py"]
 

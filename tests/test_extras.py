@@ -74,8 +74,10 @@ def test_the_objective_and_the_laws_need_no_extra_and_no_linux() -> None:
     assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    "kind",
+    [pytest.param(kind, marks=pytest.mark.slow if kind == "language" else pytest.mark.nightly) for kind in KINDS],
+)
 def test_a_domain_without_its_extra_is_refused_in_one_line(kind: str, tmp_path: Path) -> None:
     done = light("from groupwise.cli import main; main()", "train", kind, folder=tmp_path)
     assert done.returncode == 2, done.stderr
@@ -86,7 +88,7 @@ def test_a_domain_without_its_extra_is_refused_in_one_line(kind: str, tmp_path: 
     assert not list(tmp_path.glob("runs/*"))
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_comparison_without_its_extra_is_refused_before_a_run(tmp_path: Path) -> None:
     done = light("from groupwise.cli import main; main()", "compare", "language", folder=tmp_path)
     assert done.returncode == 2
@@ -94,7 +96,7 @@ def test_a_comparison_without_its_extra_is_refused_before_a_run(tmp_path: Path) 
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_domain_of_ones_own_is_trained_without_an_extra(tmp_path: Path) -> None:
     for name in ("reach.py", "reach.toml"):
         shutil.copy(DOMAIN / name, tmp_path)

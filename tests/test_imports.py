@@ -89,7 +89,8 @@ def test_a_verb_loads_only_the_family_that_it_uses(tmp_path: Path) -> None:
 def test_what_only_reads_loads_neither_torch_nor_a_model_library() -> None:
     modules = ["groupwise", "groupwise.cli", "groupwise.config", "groupwise.reward", "groupwise.track"]
     modules += ["groupwise.objective.preset", "groupwise_look.diagnosis", "groupwise_look.report", "groupwise.runs"]
-    modules += ["groupwise.domain.language.config", "groupwise_images.diffusion.config"]
+    modules += ["groupwise.domain.language.config", "groupwise_images.diffusion.config", "groupwise.training.config"]
+    modules += ["groupwise.training.optimiser_config", "groupwise.track.config"]
     heavy = ("torch", *_OF_OTHER_FAMILIES, *_MODELS)
     code = f"import importlib, sys\nfor name in {modules}:\n    importlib.import_module(name)\n"
     code += f"    print(name, [heavy for heavy in {heavy} if heavy in sys.modules])"

@@ -40,6 +40,7 @@ def alone(core: Path, *commands: Sequence[str]) -> subprocess.CompletedProcess[s
     return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=core, check=False)
 
 
+@pytest.mark.slow
 def test_an_absent_package_is_named_in_one_line_and_the_core_lists_its_own_experiments(core: Path) -> None:
     tinker = "domain.model={kind='tinker',address='http://127.0.0.1:1',base_model='x'}"
     absent = {
@@ -58,7 +59,7 @@ def test_an_absent_package_is_named_in_one_line_and_the_core_lists_its_own_exper
     assert "selection" not in ended.stdout
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_the_core_trains_alone(core: Path) -> None:
     small = ["stages.warm_up.num_steps=1", "stages.grpo.num_steps=1", "controls=null"]
     ended = alone(core, ["train", "language", "--out", "run", *small])

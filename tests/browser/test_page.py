@@ -16,6 +16,7 @@ from playwright.sync_api import Page
 from tests.browser.conftest import Open, Opened
 from tests.look.report import trained_runs
 from tests.look.report.run_folders import NASTY, write_large_run, write_run
+from tests.marks import slow_but
 
 from groupwise.runs import Run, read_run
 from groupwise_look.report.page import write_page
@@ -415,14 +416,10 @@ def test_held_out_prompts_are_shown_before_and_after(open_page: Open, compared: 
     quiet(opened)
 
 
-@pytest.mark.parametrize(
-    ("width", "scheme"),
-    [
-        pytest.param(width, scheme, marks=() if (width, scheme) in ((360, "dark"),) else pytest.mark.slow)
-        for width in (360, 390, 800, 1400)
-        for scheme in ("light", "dark")
-    ],
-)
+LOOKS = [(width, scheme) for width in (360, 390, 800, 1400) for scheme in ("light", "dark")]
+
+
+@pytest.mark.parametrize(("width", "scheme"), slow_but([(360, "dark")], LOOKS))
 def test_every_width_fits_and_every_text_can_be_read(
     open_page: Open, compared: list[Run], scheme: str, width: int
 ) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 import transformers
+from tests.marks import slow_but
 from transformers import CONFIG_MAPPING, AutoModelForCausalLM
 
 from groupwise.causal_lm.backbone import Backbone
@@ -151,12 +152,12 @@ def check(model: Any, engine: BuiltinEngine | TransformersEngine) -> None:
         torch.testing.assert_close(again, drawn.log_prob, rtol=0, atol=2e-5)
 
 
-@pytest.mark.parametrize("family", DECODERS)
+@pytest.mark.parametrize("family", slow_but(("gemma3_text", "mixtral", "gpt_neox", "phi3"), DECODERS))
 def test_a_decoder_is_scored_as_it_was_sampled(family: str) -> None:
     check(build(family, DECODERS[family]), BuiltinEngine(max_members=3))
 
 
-@pytest.mark.parametrize("family", RECURRENT)
+@pytest.mark.parametrize("family", slow_but(("falcon_h1",), RECURRENT))
 def test_a_recurrent_or_hybrid_family_is_refused_with_what_to_write_and_that_is_right(family: str) -> None:
     model = build(family, RECURRENT[family])
     with pytest.raises(ConfigError, match=r'keeps a recurrent state .* write domain\.engine\.kind = "transformers"$'):

@@ -277,6 +277,7 @@ def held(num: int, tiles: Tiles) -> int:
         return peak_bytes(lambda: update(num), torch.device("cpu"))
 
 
+@pytest.mark.slow
 def test_all_positions_start_fewer_kernels_than_one_small_chunk_did() -> None:
     chunk = CPU_TILES.memory_bytes // (4 * VOCABULARY)
     assert num_kernels(POSITIONS, GPU_TILES) < num_kernels(chunk, CPU_TILES)

@@ -93,6 +93,7 @@ def test_a_checkpoint_whose_manifest_has_another_step_or_whose_files_are_pipes_i
         assert steps(store) == [1]
 
 
+@pytest.mark.slow
 def test_a_limit_on_file_size_names_the_checkpoint_that_is_safe(tmp_path: Path) -> None:
     """RLIMIT_FSIZE makes a real write fail in the middle, in a process of its own."""
     code = (

@@ -133,7 +133,8 @@ def test_a_configuration_alone_has_a_formula_and_no_step(groupwise, qwen: Path):
     assert "a vLLM server takes 50% of the device's memory" in groupwise("estimate", *served).out
 
 
-@pytest.mark.parametrize("domain", ["language", pytest.param("selection", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("domain", ["language", "selection"])
 def test_a_real_step_is_measured(groupwise, domain: str):
     ended = groupwise("estimate", domain, "train.prompts_per_step=2")
     assert ended.status == 0, ended

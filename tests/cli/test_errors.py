@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import torch.distributed as dist
 from tests.domain.test_failed_method import told
+from tests.marks import slow_but
 
 from groupwise import load_experiment, train
 from groupwise.cli.output import message_for_user, print_error
@@ -91,9 +92,7 @@ QUICK = [
 ]
 
 
-@pytest.mark.parametrize(
-    "case", [case if case in QUICK else pytest.param(case, marks=pytest.mark.slow) for case in BROKEN]
-)
+@pytest.mark.parametrize("case", slow_but(QUICK, BROKEN))
 def test_a_clear_error_before_anything_is_computed(case: str, groupwise, places: dict[str, Path], tmp_path: Path):
     arguments, expected = BROKEN[case]
     for name, path in places.items():

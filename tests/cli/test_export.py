@@ -167,6 +167,7 @@ def test_three_steps_are_exported_and_answer_a_chat(groupwise, monkeypatch: pyte
     assert len(conversation.out.strip().split("\n\n")) >= 2
 
 
+@pytest.mark.slow
 def test_a_run_that_has_not_ended_is_used_at_its_newest_checkpoint(groupwise, finished: Path, tmp_path: Path) -> None:
     run = tmp_path / "cut"
     shutil.copytree(finished, run)

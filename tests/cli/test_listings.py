@@ -104,6 +104,7 @@ def test_an_overlay_by_itself(groupwise):
 # `schema`: a JSON schema for editors.
 
 
+@pytest.mark.slow
 def test_the_schema_is_printed_or_written(groupwise, tmp_path: Path):
     printed = json.loads(groupwise("schema").out)
     assert "domain" in printed["properties"]

@@ -79,6 +79,7 @@ def test_named_rewards_take_the_place_of_an_experiments_and_two_of_one_name_are_
     assert {name: table.get("path") for name, table in rewards.items()} == paths
 
 
+@pytest.mark.slow
 def test_init_writes_a_task_that_runs(groupwise, task: Path):
     ended = groupwise("init", "sums", "--model", "models/small")
     assert ended.status == 0

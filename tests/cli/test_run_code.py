@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 from tests.cli.test_restored import DIGITS
+from tests.marks import slow_but
 
 from groupwise import load_run
 
@@ -84,7 +85,7 @@ def copied(finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> P
     return run
 
 
-@pytest.mark.parametrize("name", HOSTILE)
+@pytest.mark.parametrize("name", slow_but(("callback", "domain", "auto_map"), HOSTILE))
 def test_a_hostile_folder_runs_nothing(groupwise, copied: Path, tmp_path: Path, name: str) -> None:
     refusal, change = HOSTILE[name]
     table = json.loads((copied / "config.json").read_text())
@@ -118,13 +119,7 @@ def theirs(copied: Path, tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize(
     "verb",
-    [
-        "train config.json",
-        *(
-            pytest.param(verb, marks=pytest.mark.slow)
-            for verb in ("check", "train", "compare", "evaluate --experiment")
-        ),
-    ],
+    slow_but(("train config.json",), ("train config.json", "check", "train", "compare", "evaluate --experiment")),
 )
 def test_a_verb_that_would_run_code_names_all_of_it(groupwise, theirs: Path, tmp_path: Path, verb: str):
     ended = groupwise(*words(verb, theirs))

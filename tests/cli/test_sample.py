@@ -103,6 +103,7 @@ def calling(tmp_path: Path) -> Path:
     return tmp_path
 
 
+@pytest.mark.slow
 def test_a_typed_question_is_answered_with_the_tools(groupwise, calling: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(calling))
     words = ["sample", calling / "model", "--experiment", calling / "calling.toml", "--prompt", "2 plus 3 ?"]

@@ -16,6 +16,7 @@ import pytest
 import torch
 from tests.device.emulated import DeviceError, emulated_cuda
 from tests.golden_runs.runs import DOMAINS
+from tests.marks import slow_but
 
 import groupwise
 from groupwise.checkpoint import load_tree
@@ -104,9 +105,7 @@ def train(domain: str, changes: dict[str, Any], folder: Path) -> list[Any]:
     return list(read_metrics(folder / "run" / "metrics.jsonl"))
 
 
-@pytest.mark.parametrize(
-    "case", [case if case in DOMAINS else pytest.param(case, marks=pytest.mark.slow) for case in CASES]
-)
+@pytest.mark.parametrize("case", slow_but(("language", "restoration"), CASES))
 def test_a_run_computes_where_it_was_asked_to(case: str, tmp_path: Path) -> None:
     rows = train(*CASES[case], tmp_path)
     assert [row["step"] for row in rows if "loss" in row] == [1, 2]
@@ -125,7 +124,8 @@ def readable(completions: Sequence[Any], **columns: Sequence[Any]) -> list[float
     return [float(image.mean()) / 255 for image in images[: len(completions)]]
 
 
-@pytest.mark.parametrize("domain", [pytest.param("diffusion", marks=pytest.mark.slow), "restoration"])
+@pytest.mark.slow
+@pytest.mark.parametrize("domain", ["diffusion", "restoration"])
 def test_rewards_are_given_pictures_that_they_can_read(domain: str, tmp_path: Path) -> None:
     reward = {"kind": "callable", "path": "tests.device.test_domains:readable"}
     rows = train(domain, {"method": "grpo", "domain": {"rewards": {"readable": reward}}}, tmp_path)
@@ -164,21 +164,21 @@ def forgetful(monkeypatch: pytest.MonkeyPatch, module: ModuleType) -> None:
     monkeypatch.setattr(module, "torch", Forgetful())
 
 
-@pytest.mark.parametrize(
-    ("name", "domain"),
-    [
-        ("groupwise.training.step.rollouts", "language"),
-        pytest.param("groupwise.training.step.step", "restoration", marks=pytest.mark.slow),
-        pytest.param("groupwise.causal_lm.sampler", "language", marks=pytest.mark.slow),
-        pytest.param("groupwise.causal_lm.scoring", "language", marks=pytest.mark.slow),
-        pytest.param("groupwise.domain.language.domain", "language", marks=pytest.mark.slow),
-        pytest.param("groupwise_images.diffusion.domain", "diffusion", marks=pytest.mark.slow),
-        ("groupwise_images.diffusion.models.bare", "diffusion"),
-        ("groupwise_images.restoration.domain", "restoration"),
-        pytest.param("groupwise_selection.domain", "selection", marks=pytest.mark.slow),
-        ("groupwise_selection.policy.choices", "selection"),
-    ],
-)
+FORGETFUL = [
+    ("groupwise.training.step.rollouts", "language"),
+    ("groupwise_images.restoration.domain", "restoration"),
+    ("groupwise_selection.policy.choices", "selection"),
+    ("groupwise_images.diffusion.models.bare", "diffusion"),
+    ("groupwise.training.step.step", "restoration"),
+    ("groupwise.causal_lm.sampler", "language"),
+    ("groupwise.causal_lm.scoring", "language"),
+    ("groupwise.domain.language.domain", "language"),
+    ("groupwise_images.diffusion.domain", "diffusion"),
+    ("groupwise_selection.domain", "selection"),
+]
+
+
+@pytest.mark.parametrize(("name", "domain"), slow_but(FORGETFUL[:4], FORGETFUL))
 def test_a_forgotten_device_is_found(name: str, domain: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     forgetful(monkeypatch, importlib.import_module(name))
     with pytest.raises((DeviceError, ConfigError), match=r"same device|give all tensors on one device"):

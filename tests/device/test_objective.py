@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 from tests.device.emulated import emulated_cuda
+from tests.marks import slow_but
 from tests.objective.test_presets import agree, given_batch, ours, suited
 from tests.oracles.common import Given
 
@@ -56,9 +57,7 @@ def test_the_loss_is_the_cpus(name: str, device: torch.device) -> None:
         agree(found, expected, within=BOUND)
 
 
-@pytest.mark.parametrize(
-    "name", [name if name in ALWAYS else pytest.param(name, marks=pytest.mark.slow) for name in METHODS]
-)
+@pytest.mark.parametrize("name", slow_but(ALWAYS, METHODS))
 def test_nothing_of_it_is_left_on_the_cpu(name: str) -> None:
     with emulated_cuda():
         found = on(name, torch.device("cuda", 0))

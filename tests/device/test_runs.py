@@ -36,6 +36,7 @@ def train(
     return list(read_metrics(folder / run / "metrics.jsonl"))
 
 
+@pytest.mark.slow
 def test_a_run_that_goes_on_ends_with_the_same_bits(device: torch.device, tmp_path: Path) -> None:
     """Dropout draws from the device's generator; `train.deterministic` takes kernels that repeat their sums."""
     settings = [
@@ -59,6 +60,7 @@ def test_a_run_that_goes_on_ends_with_the_same_bits(device: torch.device, tmp_pa
 HALF = ["domain.model.dtype=bfloat16"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "settings", [HALF, [*HALF, "domain.model.lora.r=2"], ["train.autocast=bfloat16"]], ids=" ".join
 )
@@ -74,6 +76,7 @@ def test_half_precision(device: torch.device, tmp_path: Path, settings: list[str
     assert all(row.get("sampling/rescoring_difference/mean", 0.0) < 0.5 for row in found)
 
 
+@pytest.mark.slow
 def test_the_size_of_a_pass_is_measured_on_the_device(
     device: torch.device, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -57,6 +57,7 @@ def test_completions_end_as_often_as_asked(tmp_path: Path, lengths: str, chance:
     assert len((tmp_path / "prompts.jsonl").read_text().splitlines()) == 4
 
 
+@pytest.mark.slow
 def test_the_objectives_benchmark_runs_every_preset_and_overlay() -> None:
     from groupwise.objective.preset import method_names, overlay_names
     from objective import Batch
@@ -68,24 +69,17 @@ def test_the_objectives_benchmark_runs_every_preset_and_overlay() -> None:
         assert bool(gradient.isfinite().all()), name
 
 
-FAST = ("qwen_lora",)
-LONGER = (
-    *(
-        "language",
-        "restoration",
-        "diffusion",
-        "selection",
-        "language_smollm",
-        "qwen_full",
-        "qwen_autocast",
-        "qwen_shards",
-        "qwen_7b",
-    ),
-    *("unet_512", "flow_1b"),
+LONGER = ("language", "restoration", "diffusion", "selection", "language_smollm", "qwen_full", "qwen_autocast")
+LONGER += ("qwen_shards", "qwen_7b", "unet_512", "flow_1b")
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param("qwen_lora", marks=pytest.mark.slow),
+        *(pytest.param(name, marks=pytest.mark.nightly) for name in LONGER),
+    ],
 )
-
-
-@pytest.mark.parametrize("name", [*FAST, *(pytest.param(name, marks=pytest.mark.nightly) for name in LONGER)])
 def test_a_part_of_make_gpu_runs_on_a_cpu(name: str, tmp_path: Path) -> None:
     import gpu_part
 
@@ -143,6 +137,7 @@ def test_qwen_has_the_shape_of_its_name() -> None:
         assert Shape.of(Qwen2Config(**qwen_shape(tiny=False, size=size))).parameters == count, "as on the model's card"
 
 
+@pytest.mark.slow
 def test_a_part_that_breaks_is_a_row_and_the_others_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

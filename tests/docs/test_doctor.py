@@ -97,6 +97,7 @@ def test_the_published_table_is_that_of_the_lines(bench: Any) -> None:
     )
 
 
+@pytest.mark.slow
 def test_a_fault_is_planted_by_its_hook_and_a_refused_one_is_a_line_too(
     bench: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -157,6 +158,7 @@ def test_every_method_measures_what_the_page_names(name: str) -> None:
     assert unnamed(set(finish({**batch.statistics, **found}))) == set()
 
 
+@pytest.mark.slow
 def test_two_runs_write_what_the_page_names(tmp_path: Path) -> None:
     first = recipe(
         "smooth",

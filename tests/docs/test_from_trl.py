@@ -11,7 +11,7 @@ import pytest
 
 pytest.importorskip("trl")
 
-from tests.integrations.trl.test_shipped_rewards import model, rows
+from tests.integrations.sums import model, rows
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "guide" / "from_trl.md"
 

@@ -50,6 +50,7 @@ def test_the_gradient_through_the_ratio_is_the_same_in_both_programs(method: str
         assert original.without_gradient == pytest.approx(ours.without_gradient, abs=1e-3)
 
 
+@pytest.mark.slow
 def test_the_page_shows_every_innovation_and_combination() -> None:
     page = ordering.page()
     for method in ordering.METHODS:

@@ -243,6 +243,7 @@ def generated() -> dict[str, str]:
     return dict(generate.pages())
 
 
+@pytest.mark.slow
 def test_every_method_has_a_page_and_every_table_its_keys(generated: dict[str, str]) -> None:
     found = generated
     for name in method_names():
@@ -259,6 +260,7 @@ def test_every_method_has_a_page_and_every_table_its_keys(generated: dict[str, s
     assert not [path for path, page in found.items() if re.search(r"\| `` \|", page)]
 
 
+@pytest.mark.slow
 def test_every_method_page_is_whole(generated: dict[str, str]) -> None:
     import generate
 
@@ -288,6 +290,7 @@ def test_every_method_page_is_whole(generated: dict[str, str]) -> None:
         assert "<mi>log</mi>" not in drawn, name  # it would touch what stands before it
 
 
+@pytest.mark.slow
 def test_every_metric_of_a_method_has_a_meaning() -> None:
     import generate
 

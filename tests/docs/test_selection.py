@@ -145,6 +145,7 @@ TOOLS_PAGE = Path(__file__).resolve().parents[2] / "docs" / "guide" / "language.
 SECTION = TOOLS_PAGE.read_text(encoding="utf-8").partition("### Tools\n")[2].partition("\n## ")[0]
 
 
+@pytest.mark.slow
 def test_the_script_runs_as_it_stands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     model, tokenizer = calling_model()

@@ -222,6 +222,7 @@ def test_a_claim_is_measured_once_a_cut_off_run_goes_on_and_a_failure_is_a_line(
     assert "num_held_out" in read_lines(lines).rows[-1]["error"]
 
 
+@pytest.mark.slow
 def test_the_committed_table_is_that_of_the_committed_lines() -> None:
     lines = sources_run.current(RUNS, read_lines(sources.LINES).rows)
     assert lines

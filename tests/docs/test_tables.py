@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from tests.docs.loading import loaded_once
+from tests.marks import slow_but
 
 from groupwise.config import ConfigError
 from groupwise.experiment import Experiment, load_experiment
@@ -130,10 +131,7 @@ def test_source_001_is_held_by_its_rows() -> None:
     assert len(STAGED) > 40
 
 
-@pytest.mark.parametrize(
-    "table",
-    [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in BASE_OF],
-)
+@pytest.mark.parametrize("table", slow_but(QUICK, BASE_OF))
 def test_every_key_of_a_table_exists_and_takes_the_value(tmp_path: Path, table: str) -> None:
     wrong = {}
     for key in [key for name, key in ENTRIES if name == table]:

@@ -77,6 +77,7 @@ def test_the_laws_notice_a_wrong_region(folder_of_method: Path) -> None:
         module.test_the_laws()
 
 
+@pytest.mark.slow
 def test_the_run_of_the_page(folder_of_method: Path) -> None:
     from groupwise.experiment import load_experiment
     from groupwise.experiment.runner import run
@@ -184,6 +185,7 @@ def test_the_run_of_the_page_ends_in_a_lora_that_diffusers_draws_with(folder_of_
     assert (folder_of_pipeline / "cat.png").stat().st_size > 0
 
 
+@pytest.mark.slow
 def test_a_package_brings_an_adapter_under_the_name_of_the_class(
     folder_of_pipeline: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

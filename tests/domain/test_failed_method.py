@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 from tests.experiment.test_from_python import Walk
+from tests.marks import slow_but
 
 import groupwise
 from groupwise.checkpoint.atomic import StorageError
@@ -90,13 +91,7 @@ def told(text: str, method: str) -> None:
     assert "in _fail" in text
 
 
-@pytest.mark.parametrize(
-    "method",
-    [
-        name if name in ("score", "evaluate", "backward") else pytest.param(name, marks=pytest.mark.slow)
-        for name in METHODS
-    ],
-)
+@pytest.mark.parametrize("method", slow_but(("score", "evaluate", "backward"), METHODS))
 def test_a_run_ends_in_one_line(method: str, tmp_path: Path) -> None:
     domain = Failing(Failing.Settings(method=method, from_step=3), streams=Streams(0))
     with pytest.raises(ConfigError) as caught:

@@ -11,7 +11,7 @@ from types import ModuleType
 
 import pytest
 from tests.experiment.tiny import TINY
-from tests.integrations.trl.test_shipped_rewards import model
+from tests.integrations.sums import model
 from tests.selection.small_selector import QUESTION, small_selector
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
@@ -57,6 +57,7 @@ def test_the_own_loop_scores_the_sampled_tokens(folder: str) -> None:
     assert torch.allclose(scored, expected, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_trl_trains_with_an_objective_of_ours(folder: str, tmp_path: Path) -> None:
     pytest.importorskip("trl")
     from transformers import AutoModelForCausalLM
@@ -77,6 +78,7 @@ def server() -> Iterator[str]:
     opened.server_close()
 
 
+@pytest.mark.slow
 def test_a_reward_is_asked_over_http(folder: str, server: str, tmp_path: Path) -> None:
     from groupwise.track import read_metrics
 
@@ -93,6 +95,7 @@ def test_the_server_scores_what_it_is_sent(server: str) -> None:
     assert asyncio.run(remote(["4", " 4.", "5"], ["4", "4", "4"])) == [1.0, 1.0, 0.0]
 
 
+@pytest.mark.slow
 def test_a_pipeline_of_diffusers_is_trained(tmp_path: Path) -> None:
     from tests.images.diffusion.models.tiny import saved
 
@@ -107,6 +110,7 @@ def test_a_pipeline_of_diffusers_is_trained(tmp_path: Path) -> None:
     assert example.dark([torch.zeros(2, 2, 3, dtype=torch.uint8)]) == [1.0]
 
 
+@pytest.mark.slow
 def test_a_selector_chooses_the_demonstrations_of_a_dspy_program(tmp_path: Path) -> None:
     dspy = pytest.importorskip("dspy")
     from dspy.utils import DummyLM

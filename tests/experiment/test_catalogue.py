@@ -144,6 +144,7 @@ def test_an_experiment_file_may_write_slots_at_the_top_and_leave_everything_else
     assert {"Clip", "Gaussian", "Cispo"} <= kinds
 
 
+@pytest.mark.slow
 def test_a_shipped_comparison_names_methods_that_exist() -> None:
     """Source 000's grid is read as a user's would be: every variant is a valid experiment, and no two are the same."""
     from groupwise_look.compare.grids import variants

@@ -125,6 +125,7 @@ def test_a_run_that_was_cut_off_ends_with_the_same_bits(trained: tuple[Path, lis
     assert weights(tmp_path / "run") == weights(uninterrupted)
 
 
+@pytest.mark.slow
 def test_another_object_than_before_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     changes = {**SMALL, "track.console": "lines"}
 
@@ -164,6 +165,7 @@ def test_another_object_than_before_is_said(tmp_path: Path, capsys: pytest.Captu
         )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("init", [True, "pissa"])
 def test_the_reference_of_an_adapter_that_was_trained_before_is_where_this_run_began(
     init: bool | str, tmp_path: Path
@@ -217,6 +219,7 @@ def test_an_objective_is_taken_as_it_is(tiny: Path, tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.slow
 def test_streams_and_data_sets_are_rows(tmp_path: Path) -> None:
     datasets = pytest.importorskip("datasets")
     data = datasets.Dataset.from_list(ROWS)
@@ -229,6 +232,7 @@ def test_streams_and_data_sets_are_rows(tmp_path: Path) -> None:
     groupwise.train(pair(), rewards=brief, data=data.to_iterable_dataset(), out=tmp_path / "b", **sizes, **SMALL)
 
 
+@pytest.mark.slow
 def test_the_folder_of_a_reward_model_is_a_reward(tmp_path: Path) -> None:
     tokenizer = pair()[1]
     sizes = {"hidden_size": 8, "intermediate_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2}
@@ -240,6 +244,7 @@ def test_the_folder_of_a_reward_model_is_a_reward(tmp_path: Path) -> None:
     assert {name: reward["kind"] for name, reward in rewards.items()} == {"reward": "reward_model", "brief": "callable"}
 
 
+@pytest.mark.slow
 def test_several_evaluation_sets_have_metrics_of_their_own(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     datasets = pytest.importorskip("datasets")
     file = tmp_path / "hard.jsonl"
@@ -493,7 +498,7 @@ print("steps", asyncio.run(cell()).summary["steps"])
 """
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_killed_program_without_a_file_goes_on_to_the_same_bits(tmp_path: Path) -> None:
     """Functions of `__main__` that no file holds, inside a running event loop, as in a notebook."""
 

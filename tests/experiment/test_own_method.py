@@ -115,6 +115,7 @@ def groupwise(*arguments: str, path: str = "") -> subprocess.CompletedProcess[st
     return subprocess.run(command, capture_output=True, text=True, timeout=600, env=environment)
 
 
+@pytest.mark.slow
 def test_the_command_shows_it(place: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     def called(*arguments: str) -> tuple[int, str, str]:
         monkeypatch.setattr(sys, "argv", ["groupwise", *arguments])
@@ -135,7 +136,7 @@ def test_the_command_shows_it(place: Path, monkeypatch: pytest.MonkeyPatch, caps
     assert (status, error.count("\n")) == (2, 1)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_run_goes_on_where_the_file_is_gone(place: Path) -> None:
     short = ["stages.warm_up.num_steps=2", "stages.grpo.num_steps=2", "--no-controls", "--out", "run"]
     trained = groupwise("train", "language", "method=wide.toml", *short)

@@ -132,6 +132,7 @@ def test_a_folder_that_another_process_has_locked_is_not_removed(
     assert folder.config.is_file()
 
 
+@pytest.mark.slow
 def test_a_reward_that_fails_in_the_first_evaluation_leaves_no_folder_and_later_the_way_on(
     tiny: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ):

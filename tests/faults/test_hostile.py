@@ -14,7 +14,7 @@ from tests.faults.hostile import hostile
 from tests.faults.processes import command
 
 SEED = int(os.environ.get("GROUPWISE_FUZZ_SEED", "0"))
-NUM_INPUTS, NUM_SLOW, NUM_AT_ONCE = 300, 60, 10
+NUM_INPUTS, NUM_SLOW, NUM_AT_ONCE = 300, 30, 10
 """Of all, the first, one of every kind, in `make test`, those after them in `make slow`, the others at night."""
 
 

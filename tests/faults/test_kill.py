@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from tests.faults.domains import everything
 from tests.faults.processes import go_on, in_a_process, killing, start
+from tests.marks import slow_but
 
 
 @pytest.fixture(scope="module")
@@ -21,13 +22,14 @@ def untouched(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 
 # The calls are counted from the start of the process: sampling, rewards, updates and checkpoints of different steps and
 # stages.
-POINTS = [("score", 31), ("save_tree", 4)]
-MORE_POINTS = [("save", 1), ("sample", 1), ("sample", 5), ("reward", 4), ("score", 2), ("backward", 3), ("evaluate", 1)]
-MORE_POINTS += [("evaluate", 3), ("save_tree", 1), ("save_tree", 2), ("demonstrations", 9), ("describe", 2)]
+POINTS = [("score", 31), ("save_tree", 4), ("save", 1), ("sample", 1), ("sample", 5), ("reward", 4), ("score", 2)]
+POINTS += [("backward", 3), ("evaluate", 1), ("evaluate", 3), ("save_tree", 1), ("save_tree", 2), ("demonstrations", 9)]
+POINTS += [("describe", 2)]
 
 
 @pytest.mark.parametrize(
-    ("point", "number"), [*POINTS, *(pytest.param(*each, marks=pytest.mark.slow) for each in MORE_POINTS)]
+    ("point", "number"),
+    [*slow_but(POINTS[:1], POINTS[:7]), *(pytest.param(*each, marks=pytest.mark.nightly) for each in POINTS[7:])],
 )
 def test_killed_at_a_point_and_resumed(untouched: dict[str, Any], tmp_path: Path, point: str, number: int) -> None:
     path = tmp_path / "run"
@@ -37,7 +39,7 @@ def test_killed_at_a_point_and_resumed(untouched: dict[str, Any], tmp_path: Path
     assert everything(path) == untouched
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_killed_again_and_again_at_random_moments(untouched: dict[str, Any], tmp_path: Path) -> None:
     path = tmp_path / "run"
     draw = random.Random(0)

@@ -88,6 +88,7 @@ def names(files: Sequence[str], kind: str) -> list[str]:
     return [name for name in files if name.startswith(f"rollouts/{kind}-") and name.endswith(".jsonl")]
 
 
+@pytest.mark.slow
 def test_records_left_by_a_kill_are_bounded_and_whole(untouched: dict[str, bytes | None]) -> None:
     assert len(names(list(untouched), "step")) <= 4
     assert len(names(list(untouched), "evaluation")) <= 6
@@ -98,7 +99,8 @@ def test_records_left_by_a_kill_are_bounded_and_whole(untouched: dict[str, bytes
     }
 
 
-@pytest.mark.parametrize("number", [13, *(pytest.param(number, marks=pytest.mark.slow) for number in (1, 4, 30))])
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [13, 1, 4, 30])
 def test_killed_in_the_middle_of_thinning_and_resumed(
     untouched: dict[str, bytes | None], tmp_path: Path, number: int
 ) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from tests.faults.processes import fatal, in_a_process
+from tests.marks import slow_but
 from tests.training.toy import ToyDomain, job, recipe
 
 from groupwise.checkpoint import CheckpointConfig
@@ -43,7 +44,7 @@ def hidden(path: Path) -> list[str]:
     return [str(entry.relative_to(path)) for entry in path.rglob(".*")]
 
 
-@pytest.mark.parametrize("number", [1, *(pytest.param(number, marks=pytest.mark.slow) for number in (2, 3))])
+@pytest.mark.parametrize("number", slow_but((1,), (1, 2, 3)))
 def test_a_model_half_written_is_gone_after_a_resume(tmp_path: Path, number: int) -> None:
     path = tmp_path / "run"
     assert in_a_process(start, path, ToyDomain, "save", number) == -9
@@ -66,6 +67,7 @@ def removing(path: Path) -> None:
     go_on(path)
 
 
+@pytest.mark.slow
 def test_a_control_that_was_set_aside_is_gone_after_a_resume(tmp_path: Path) -> None:
     path = tmp_path / "run"
     assert in_a_process(start, path, loop, "run_stage", 2) == -9
@@ -76,6 +78,7 @@ def test_a_control_that_was_set_aside_is_gone_after_a_resume(tmp_path: Path) -> 
     assert (path / "controls" / "random" / "summary.json").is_file()
 
 
+@pytest.mark.slow
 def test_what_a_kill_after_the_summary_left_is_gone_after_a_resume(tmp_path: Path) -> None:
     path = tmp_path / "run"
     assert in_a_process(start, path, run_folder, "write_json", 4) == -9

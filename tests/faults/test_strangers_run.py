@@ -70,7 +70,7 @@ def marked(folder: Path, seconds: float) -> bool:
     return False
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_every_verb_on_a_strangers_run(here: Path) -> None:
     assert call("train", "tiny.toml", "--out", "run", cwd=here).returncode == 0
     stranger(here, here / "run")
@@ -115,7 +115,7 @@ def test_the_children_of_a_comparison_and_of_rewards_import_nothing_of_the_folde
     assert not marked(here, 0.3)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_run_with_code_goes_on_after_a_kill(here: Path) -> None:
     (here / "kill").write_text("")
     assert call("train", "mine.toml", "--out", "run", cwd=here).returncode == -signal.SIGKILL

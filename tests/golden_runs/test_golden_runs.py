@@ -15,6 +15,7 @@ import torch
 from tests.golden_runs.narrow import GIVEN, Narrow
 from tests.golden_runs.record import COMMAND
 from tests.golden_runs.runs import DOMAINS, TOLERANCE, golden_run, recorded
+from tests.marks import slow_but
 
 from groupwise.experiment import runner
 from groupwise.objective import Objective
@@ -29,10 +30,10 @@ def expected(domain: str) -> dict[str, Any]:
 # In `make test` one method runs in every domain, and with language, the fastest, one of each kind: a member's, a
 # slice's and the whole step's scope, rewards over the batch, and what only a few presets have. CI runs all of
 # them with language, those that language refuses with diffusion, and `make nightly` all in every domain.
-METHODS = ("amic", "clip_cov", "dapo", "gmpo", "reinforce_pp", "vespo")
+METHODS = ("clip_cov", "gmpo", "reinforce_pp", "vespo")
 QUICK = {*((domain, "grpo") for domain in DOMAINS), *(("language", method) for method in METHODS)}
 SLOW = {("diffusion" if "refused" in run else "language", method) for method, run in expected("language").items()}
-SLOWER = [domain if domain == "language" else pytest.param(domain, marks=pytest.mark.slow) for domain in DOMAINS]
+SLOWER = slow_but(("language",), DOMAINS)
 
 
 def cases(quick: set[tuple[str, str]], slow: set[tuple[str, str]]) -> list[Any]:
@@ -124,14 +125,15 @@ def test_a_change_of_the_mathematics_by_a_millionth_is_noticed(
     assert len(differences(golden_run(domain, "grpo", tmp_path), expected(domain)["grpo"])) > 3
 
 
-@pytest.mark.parametrize("domain", SLOWER)
+@pytest.mark.slow
+@pytest.mark.parametrize("domain", DOMAINS)
 def test_no_number_on_the_way_is_computed_in_fp32(domain: str, tmp_path: Path) -> None:
     with Narrow() as narrow:
         golden_run(domain, "grpo", tmp_path)
     assert narrow.computed - GIVEN == set()
 
 
-@pytest.mark.parametrize(("domain", "method"), cases({("language", "grpo")}, {(domain, "grpo") for domain in DOMAINS}))
+@pytest.mark.parametrize(("domain", "method"), cases(set(), {(domain, "grpo") for domain in DOMAINS}))
 def test_a_nudge_of_the_start_does_not_grow_beyond_the_tolerance(
     domain: str, method: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -56,17 +56,9 @@ def images_restored() -> Domain:
     return small_restoration.domain({"evaluation": {"num_images": 3, "repeats": 2, "num_columns": 3}})
 
 
-@pytest.mark.parametrize(
-    ("make", "size"),
-    [
-        (language, 7),
-        (images_of_diffusion, 2),
-        (images_restored, 2),
-        pytest.param(language, 2, marks=pytest.mark.slow),
-        pytest.param(images_of_diffusion, 7, marks=pytest.mark.slow),
-        pytest.param(images_restored, 7, marks=pytest.mark.slow),
-    ],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("make", [language, images_of_diffusion, images_restored])
+@pytest.mark.parametrize("size", [2, 7])
 def test_a_shared_evaluation_is_that_of_one_process(make: Callable[[], Any], size: int) -> None:
     """Seven processes have at most six items: one at least computes nothing."""
     expected = make().evaluate(streams=Streams(0))

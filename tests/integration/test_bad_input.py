@@ -61,6 +61,7 @@ def write(path: Path, prompts: list[str]) -> dict[str, Any]:
     return {"data": {"source": {"kind": "files", "paths": [str(path)]}, "num_train": None, "num_held_out": 2}}
 
 
+@pytest.mark.slow
 def test_a_prompt_longer_than_the_context(qwen: Path, tmp_path: Path, groupwise: Command) -> None:
     # The context is 64 and a completion may take 6 of it.
     data = write(tmp_path / "prompts.jsonl", ["a" * 58, "b" * 59, *"cdefgh"])
@@ -162,7 +163,8 @@ def mounted(folder: Path, options: str) -> Iterator[Path]:
         subprocess.run(["umount", "-l", folder], check=True)
 
 
-@pytest.mark.parametrize("size", [120, *(pytest.param(size, marks=pytest.mark.slow) for size in (24, 240))])
+@pytest.mark.slow
+@pytest.mark.parametrize("size", [120, 24, 240])
 def test_a_disk_that_is_full_anywhere_loses_nothing(qwen: Path, tmp_path: Path, size: int) -> None:
     chosen = experiment(
         qwen, "train.num_steps=3", "checkpoint.model_every=2", "track.rollouts_every=1", "track.tensorboard=true"

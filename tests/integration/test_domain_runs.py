@@ -41,22 +41,17 @@ def ran(folder: Path, **changes: Any) -> Any:
     return run(load_experiment(file, run_code=True), folder / "run")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
-    "method",
-    [
-        "flow_grpo",
-        *(
-            pytest.param(name, marks=pytest.mark.slow)
-            for name in ("awm", "grpo_guard", "diffusion_nft", "flow_dppo", "grpo", "gspo", "ptrw")
-        ),
-    ],
+    "method", ["flow_grpo", "awm", "grpo_guard", "diffusion_nft", "flow_dppo", "grpo", "gspo", "ptrw"]
 )
 def test_a_method_learns_from_the_reward_alone(tmp_path: Path, method: str) -> None:
     summary = ran(tmp_path, method=method).summary
     assert summary["after"] > summary["before"] + 0.1, (summary["before"], summary["after"])
 
 
-@pytest.mark.parametrize("method", ["awm", pytest.param("diffusion_nft", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("method", ["awm", "diffusion_nft"])
 def test_updates_away_from_the_policy_that_sampled(tmp_path: Path, method: str) -> None:
     result = ran(
         tmp_path,
@@ -115,13 +110,8 @@ def test_a_step_runs_the_model_once_a_transition(tmp_path: Path, monkeypatch: py
     assert calls == [*drawn, *drawn, "backward", *drawn], "without a KL there is no reference pass"
 
 
-@pytest.mark.parametrize(
-    "method",
-    [
-        "gradient_adaptive",
-        *(pytest.param(name, marks=pytest.mark.slow) for name in ("aggressive", "all_compatible", "balanced")),
-    ],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("method", ["gradient_adaptive", "aggressive", "all_compatible", "balanced"])
 def test_credit_by_surprisal_runs_by_the_norm_of_the_score_instead(tmp_path: Path, method: str) -> None:
     more = {"train": {"num_steps": 2, "updates_per_batch": 2}}
     surprisal, norm = ({"credit": {"gradient_adaptive": {"signal": signal}}} for signal in ("surprisal", "score_norm"))

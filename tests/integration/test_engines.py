@@ -52,6 +52,7 @@ def test_generate_samples_an_adapter_under_top_p_and_a_correction(qwen: Path, tm
     assert len({member["text"] for member in rollouts(run, 1)}) > 6
 
 
+@pytest.mark.slow
 def test_what_a_lagging_server_sampled_is_kept_beside_what_the_policy_says(qwen: Path, tmp_path: Path) -> None:
     stale = AutoModelForCausalLM.from_pretrained(qwen, dtype=torch.bfloat16)
     with torch.no_grad():

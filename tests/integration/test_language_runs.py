@@ -181,6 +181,7 @@ def test_a_run_cut_off_goes_on_to_the_same_bits(qwen: Path, tmp_path: Path, sett
     assert all(torch.equal(one[name], other[name]) for name in other)
 
 
+@pytest.mark.slow
 def test_half_precision_weights_give_fp32_log_probs_and_say_what_they_lose(
     qwen: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -196,6 +197,7 @@ def test_half_precision_weights_give_fp32_log_probs_and_say_what_they_lose(
     assert "bfloat16 and are trained as they are" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_autocast_sees_every_update(qwen: Path, tmp_path: Path) -> None:
     chosen = experiment(qwen, "train.autocast=bfloat16", "train.updates_per_batch=3")
     domain = open_domain(chosen)
@@ -218,6 +220,7 @@ def test_autocast_sees_every_update(qwen: Path, tmp_path: Path) -> None:
     assert not torch.equal(within, before)
 
 
+@pytest.mark.slow
 def test_a_scheduled_temperature_is_stored_with_what_it_sampled(qwen: Path, tmp_path: Path) -> None:
     course = "domain.sampling_schedule.temperature={kind = 'linear', start = 1.6, end = 0.4, num_steps = 4}"
     run = train(
@@ -234,6 +237,7 @@ CHATS = [
 ]
 
 
+@pytest.mark.slow
 def test_chats_from_a_file(qwen: Path, tmp_path: Path) -> None:
     path = tmp_path / "chats.jsonl"
     path.write_text("".join(json.dumps(row) + "\n" for row in CHATS))
@@ -268,6 +272,7 @@ PERIODIC = "{kind = 'periodic', sync_steps = 2, alpha = 0.6}", [0, 0.6]
 EMA = "{kind = 'ema', decay = 0.7}", [0.3, 0.3]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("reference", "shares", "adapter"),
     [

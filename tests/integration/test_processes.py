@@ -61,9 +61,12 @@ def numbers(row: Mapping[str, Any], leave: Sequence[str]) -> dict[str, float]:
     return {name: value for name, value in row.items() if isinstance(value, int | float) and name not in leave}
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
-    "more", [["divergence.kind=k3", "divergence.beta=0.1"], ["method=dapo", "domain.model.lora.r=2", *FITTED]]
+    "more",
+    [
+        pytest.param(["divergence.kind=k3", "divergence.beta=0.1"], marks=pytest.mark.nightly),
+        pytest.param(["method=dapo", "domain.model.lora.r=2", *FITTED], marks=pytest.mark.slow),
+    ],
 )
 def test_two_processes_train_as_one_and_one_of_them_speaks(gpt2: Path, tmp_path: Path, more: list[str]) -> None:
     settings = [*SETTINGS, *more]
@@ -193,9 +196,10 @@ def untouched(qwen: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str,
     ("start", "is_resume_a_verb"),
     [
         pytest.param(forked, True, marks=pytest.mark.slow),
-        pytest.param(spawned, False, marks=pytest.mark.slow),
-        pytest.param(forked, False, marks=pytest.mark.nightly),
-        pytest.param(spawned, True, marks=pytest.mark.nightly),
+        *(
+            pytest.param(*each, marks=pytest.mark.nightly)
+            for each in ((forked, False), (spawned, False), (spawned, True))
+        ),
     ],
 )
 def test_killed_at_random_moments_and_resumed(
@@ -219,8 +223,8 @@ def test_killed_at_random_moments_and_resumed(
 @pytest.mark.parametrize(
     ("number", "status"),
     [
-        (signal.SIGINT, 130),
-        *(pytest.param(*each, marks=pytest.mark.slow) for each in ((signal.SIGTERM, 143), (signal.SIGHUP, 129))),
+        pytest.param(signal.SIGINT, 130, marks=pytest.mark.slow),
+        *(pytest.param(*each, marks=pytest.mark.nightly) for each in ((signal.SIGTERM, 143), (signal.SIGHUP, 129))),
     ],
 )
 def test_an_interrupt_saves_and_says_how_to_go_on(
@@ -240,8 +244,10 @@ def test_an_interrupt_saves_and_says_how_to_go_on(
     assert {**everything(run), "checkpoints": []} == {**untouched, "checkpoints": []}
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(("number", "status"), [(None, 0), (signal.SIGINT, 130)])
+@pytest.mark.parametrize(
+    ("number", "status"),
+    [pytest.param(None, 0, marks=pytest.mark.slow), pytest.param(signal.SIGINT, 130, marks=pytest.mark.nightly)],
+)
 def test_a_reader_that_goes_away_ends_the_display_and_not_the_run(
     qwen: Path, tmp_path: Path, number: signal.Signals | None, status: int
 ) -> None:
@@ -275,7 +281,7 @@ def test_a_reader_that_goes_away_ends_the_display_and_not_the_run(
     )
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_second_interrupt_ends_at_once_and_says_from_where_the_run_goes_on(qwen: Path, tmp_path: Path) -> None:
     experiment(qwen)
     run = tmp_path / "run"

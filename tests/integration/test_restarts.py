@@ -79,7 +79,7 @@ def wait_for_rows(run: Path, count: int, process: subprocess.Popen[str]) -> None
         time.sleep(0.01)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_torchrun_starts_a_killed_process_again_and_the_run_goes_on(gpt2: Path, tmp_path: Path) -> None:
     run = tmp_path / "run"
     arguments = train_command(gpt2, run, "--resume")
@@ -151,7 +151,7 @@ def launcher_of_one_machine(port: int, *more: str) -> list[str]:
     return [*TORCHRUN, "--nnodes=2", "--nproc-per-node=1", "--local-addr=127.0.0.1", *meeting, *more, "-m", "groupwise"]
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_two_machines_train_one_run(gpt2: Path, tmp_path: Path) -> None:
     """Two launchers on the loopback, which meet as those of two machines do."""
     run = tmp_path / "run"

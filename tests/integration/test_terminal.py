@@ -60,7 +60,7 @@ def file(tmp_path: Path) -> Path:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("columns", [80, 40])
+@pytest.mark.parametrize("columns", [80, pytest.param(40, marks=pytest.mark.nightly)])
 def test_the_terminal_fits_its_width_and_ctrl_c_ends_the_run(columns: int, file: Path, tmp_path: Path) -> None:
     run = tmp_path / "run"
     shown, status = in_terminal(

@@ -6,6 +6,7 @@ import itertools
 
 import pytest
 import torch
+from tests.marks import slow_but
 
 from groupwise.integrations.foreign import group_advantage
 from groupwise.integrations.micro_batch import step_share
@@ -19,13 +20,9 @@ NAMES = [name for name in method_names() if Objective.preset(name).requires == {
 
 
 CASES = list(itertools.product([float("-inf"), float("inf"), float("nan")], [True, False]))
-FAST = ("-inf-True",)
 
 
-@pytest.mark.parametrize(
-    ("value", "live_too"),
-    [pytest.param(*case, marks=() if "{}-{}".format(*case) in FAST else pytest.mark.slow) for case in CASES],
-)
+@pytest.mark.parametrize(("value", "live_too"), slow_but(CASES[:1], CASES))
 def test_a_recorded_log_prob_that_is_not_finite_is_left_out_and_counted(value: float, live_too: bool) -> None:
     """On-policy the recorded log-prob is the live one, so that what the policy finds impossible is -inf in both."""
     place = torch.zeros(4, 3, dtype=torch.bool)

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 from tests.integrations.skyrl.test_register import skyrl_registries
-from tests.integrations.trl import tiny
 from tests.integrations.verl.test_register import registries
 
 from groupwise.integrations.verl.__main__ import main
@@ -24,7 +23,10 @@ def test_each_is_about_ten_lines() -> None:
     assert all(len([line for line in block.splitlines() if line.strip()]) <= 11 for block in BLOCKS)
 
 
+@pytest.mark.slow
 def test_trl(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from tests.integrations.trl import tiny
+
     monkeypatch.chdir(tmp_path)
     tiny.model(tmp_path / "my-model")
     tiny.tokenizer().save_pretrained(tmp_path / "my-model")

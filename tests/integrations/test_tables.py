@@ -16,6 +16,8 @@ from trl import GRPOConfig
 from groupwise.integrations.trl.keys import DECIDED, objective_of
 from groupwise.objective import Objective
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).resolve().parents[2]
 NOT_COMPUTED = {
     "actor": {

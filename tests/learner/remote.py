@@ -67,7 +67,9 @@ class _Server:
         target.restore(load_tree(Path(folder)))
 
 
-def _serve(pipe: Any) -> None:
+def _serve(pipe: Any, parents_end: Any) -> None:
+    # Held here too, it would never tell that the parent has ended.
+    parents_end.close()
     torch.set_num_threads(1)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     server = _Server()
@@ -86,9 +88,10 @@ class Process:
     """The other process, at this end of its pipe."""
 
     def __init__(self) -> None:
-        context = multiprocessing.get_context("spawn")
+        # A process that is spawned imports everything anew, which takes longer than all that it is asked.
+        context = multiprocessing.get_context("fork")
         self._pipe, theirs = context.Pipe()
-        self.process = context.Process(target=_serve, args=(theirs,), daemon=True)
+        self.process = context.Process(target=_serve, args=(theirs, self._pipe), daemon=True)
         self.process.start()
         theirs.close()
         assert self.process.pid != os.getpid()

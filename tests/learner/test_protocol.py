@@ -14,6 +14,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 from tests.learner.remote import Process, RemoteCopy, RemoteLearner, RemoteToy
+from tests.marks import slow_but
 from tests.training.toy import ToyDomain, job, recipe, supervised
 
 from groupwise.checkpoint import CheckpointConfig
@@ -106,7 +107,7 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", slow_but(("accumulated_clipped_kl", "supervised_then_sampled"), CASES))
 def test_a_remote_learner_ends_where_a_local_one_does(name: str, tmp_path: Path, process: Process) -> None:
     local = trained(tmp_path / "local", None, *CASES[name])
     remote = trained(tmp_path / "remote", process, *CASES[name])
@@ -116,8 +117,9 @@ def test_a_remote_learner_ends_where_a_local_one_does(name: str, tmp_path: Path,
     assert local.summary["after"] == remote.summary["after"]
 
 
-def test_a_gradient_that_is_a_little_wrong_leaves_the_bound(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    local = trained(tmp_path / "local", None, SIX)
+def test_a_gradient_that_is_a_little_wrong_leaves_the_bound(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, whole: Result
+) -> None:
     plain = ToyDomain.backward
     monkeypatch.setattr(
         ToyDomain,
@@ -127,7 +129,7 @@ def test_a_gradient_that_is_a_little_wrong_leaves_the_bound(tmp_path: Path, monk
         ),
     )
     with pytest.raises(AssertionError):
-        assert_near(local, trained(tmp_path / "wrong", None, SIX))
+        assert_near(whole, trained(tmp_path / "wrong", None, SIX))
 
 
 def test_the_export_of_a_remote_learner_is_the_policy(whole: Result) -> None:
@@ -152,6 +154,7 @@ def test_a_run_that_was_killed_goes_on_from_its_path(tmp_path: Path, process: Pr
     assert_near(whole, again)
 
 
+@pytest.mark.slow
 def test_a_run_that_was_interrupted_goes_on_from_its_path(tmp_path: Path, process: Process, whole: Result) -> None:
     class Fails(RemoteToy):
         def sample(self, *arguments: Any, step: int, **options: Any) -> Any:

@@ -89,6 +89,7 @@ def shipped() -> list[tuple[str, type, dict[str, Any]]]:
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("slot", "kind", "settings"), shipped(), ids=lambda value: getattr(value, "__name__", ""))
 def test_a_shipped_class_by_its_path_is_that_kind(slot: str, kind: type, settings: dict[str, Any]) -> None:
     if laws.name_of(kind) == "none" and slot == "divergence":

@@ -90,15 +90,7 @@ def test_unknown_kinds_and_keys_are_named() -> None:
         validate(Experiment, {"rewards": {"r": {"kind": "length", "targt": 3}}})
 
 
-def test_configuration_loads_neither_torch_nor_transformers() -> None:
-    heavy = "{'torch', 'transformers', 'httpx', 'sympy', 'math_verify', 'reasoning_gym', 'numpy'}"
-    program = f"import groupwise.reward, sys; print({heavy} & set(sys.modules))"
-    assert (
-        subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout.strip()
-        == "set()"
-    )
-
-
+@pytest.mark.slow
 def test_an_installed_package_brings_a_kind(tmp_path: Path) -> None:
     (tmp_path / "kindness.py").write_text(
         "from typing import Literal\n"

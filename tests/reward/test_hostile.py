@@ -204,12 +204,7 @@ def test_an_endless_text_costs_its_member_alone(name: str) -> None:
 @pytest.mark.usefixtures("untouched")
 @pytest.mark.parametrize(
     "kind",
-    [
-        pytest.param(kind, marks={"math_verify": pytest.mark.nightly}.get(kind, pytest.mark.slow))
-        if kind in ("unit_tests", "math_verify", "reward_model", "reasoning_gym")
-        else kind
-        for kind in READERS
-    ],
+    [pytest.param(kind, marks=pytest.mark.nightly if kind == "math_verify" else pytest.mark.slow) for kind in READERS],
 )
 def test_what_authors_are_tried_with_holds_for_ours(kind: str, configured: Callable[[str], Reward]) -> None:
     _, ordinary, columns = READERS[kind]

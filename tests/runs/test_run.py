@@ -5,7 +5,6 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -171,35 +170,6 @@ def test_a_last_line_that_lacks_only_its_end_counts(tmp_path: Path) -> None:
 def test_a_file_that_may_not_be_read_is_said(tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").touch(mode=0)
     assert read_lines(tmp_path / "a.jsonl").remarks == ["a.jsonl cannot be read (Permission denied)"]
-
-
-PARTS = [b"0", b"1", b"7", b"90", b"-", b"+", b".", b"e", b"E", b"NaN", b"Infinity", b"e99", b"e308", b"1e309", b'"']
-PARTS += [
-    b"true",
-    b"null",
-    b"[",
-    b"]",
-    b"{",
-    b"}",
-    b":",
-    b",",
-    b" ",
-    b"\t",
-    b"\n",
-    b"\x0b",
-    b"\x00",
-    b"\xff",
-    b"\xc3\xa9",
-]
-PARTS += [b"\\u0041", b"\\ud800", b"\\ud83d\\ude00", b"\\n", b"\\x", b"\xef\xbb\xbf", b"\xed\xa0\x80", b"1" * 200, b"'"]
-PARTS += [b'{"a": ', b'"a": 1', b"0.1", b"-0", b"-0.0", b"1.5e-7", b"9" * 20, b"123456.78901234567890123", b"[" * 250]
-
-
-def _said(read: Callable[[bytes], object], content: bytes) -> str:
-    try:
-        return repr(read(content))
-    except (ValueError, RecursionError):
-        return "refused"
 
 
 # Which version wrote a run folder, and which versions go on with it.

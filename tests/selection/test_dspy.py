@@ -13,6 +13,8 @@ from groupwise.config import ConfigError
 from groupwise_selection.dspy import FewShot, SelectDemos
 from groupwise_selection.selector import Selector
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def selector(tmp_path):

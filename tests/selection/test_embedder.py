@@ -66,6 +66,3 @@ def test_equal_answers_have_equal_features_and_others_differ() -> None:
     assert (answer_features("Two dogs", 32) == answer_features(" two dogs ", 32)).all()
     assert float(answer_features("yes", 32) @ answer_features("no", 32)) < 0.9
     assert np.isclose(np.linalg.norm(answer_features("never seen before", 32)), 1)
-
-
-EXPECTED = pytest.approx([0.236, -0.236, 0.0, 0.943])

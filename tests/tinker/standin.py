@@ -81,8 +81,3 @@ def _plain(datum: Any) -> Datum:
 def slow(name: str) -> None:
     """Never answers in time."""
     threading.Event().wait(5)
-
-
-def dead(name: str) -> None:
-    """Answers as a server without its engine."""
-    raise RuntimeError("503 Service Unavailable:\n the engine is gone")

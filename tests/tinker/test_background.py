@@ -38,6 +38,7 @@ def when(condition: Callable[[], bool], act: Callable[[], None]) -> threading.Th
     return thread
 
 
+@pytest.mark.slow
 def test_a_call_that_was_given_up_is_not_repeated_after_the_run(place: Place, state: StandIn) -> None:
     def die() -> None:
         state.dead = True
@@ -84,6 +85,7 @@ def test_a_command_that_only_asks_leaves_nothing(
     assert {thread.name for thread in threading.enumerate() if thread.name.startswith("reward")} <= threads
 
 
+@pytest.mark.slow
 def test_a_policy_that_nobody_holds_any_more_leaves_nothing(place: Place, state: StandIn) -> None:
     domain: Any = open_domain(place.experiment())
     assert state.adapters

@@ -118,6 +118,7 @@ def test_a_place_that_becomes_free_is_waited_for(monkeypatch: pytest.MonkeyPatch
         timer.join()
 
 
+@pytest.mark.slow
 def test_a_full_server_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(client, "_RETRY_SECONDS", 0.05)
     message = r"no free place for an adapter \(.*reached.*\); end another"

@@ -14,6 +14,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 from safetensors.torch import save as save_tensors
+from tests.marks import slow_but
 
 pytest.importorskip("tinker", reason="the extra `tinker` is not installed")
 
@@ -75,9 +76,7 @@ READERS_OF_MORE = ("awm", "diffusion_nft", "flow_dppo", "flow_grpo", "grpo_guard
 """A method of every scope: decision, member, batch."""
 
 
-@pytest.mark.parametrize(
-    "method", ["source_003", *(pytest.param(method, marks=pytest.mark.slow) for method in ("flow_grpo", "awm"))]
-)
+@pytest.mark.parametrize("method", slow_but(("source_003",), ("source_003", "flow_grpo", "awm")))
 def test_a_method_that_reads_more_than_log_probs_is_refused(place: Place, state: StandIn, method: str) -> None:
     with pytest.raises(ConfigError, match=r"noised copies|reads \[.*supplies \['log_prob'\]|continuous") as refusal:
         run(place.experiment(method=method), place.folder / "run")
@@ -147,14 +146,8 @@ REFUSED = [
 ]
 
 
-@pytest.mark.parametrize(
-    ("override", "message"),
-    # By the server, by the objective, by the training and by the address: one of each at once.
-    [
-        case if place in (0, 6, 10, 12) else pytest.param(*case, marks=pytest.mark.slow)
-        for place, case in enumerate(REFUSED)
-    ],
-)
+# By the server, by the objective and by the address: one of each at once.
+@pytest.mark.parametrize(("override", "message"), slow_but([REFUSED[place] for place in (0, 6, 12)], REFUSED))
 def test_what_a_server_cannot_give_is_refused(place: Place, state: StandIn, override: str, message: str) -> None:
     with pytest.raises(ConfigError, match=message) as refusal:
         run(place.experiment(override), place.folder / "run")
@@ -185,6 +178,7 @@ def archive(config: dict[str, Any], weights: dict[str, torch.Tensor]) -> bytes:
     return content.getvalue()
 
 
+@pytest.mark.slow
 def test_an_export_is_the_adapter_as_peft_loads_it(place: Place, state: StandIn) -> None:
     run(place.experiment("train.num_steps=1"), place.folder / "run")
     key = "base_model.model.model.layers.0.self_attn.{}.lora_A.weight"

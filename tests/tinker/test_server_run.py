@@ -26,7 +26,6 @@ pytestmark = pytest.mark.nightly
 
 PROGRAM = [sys.executable, "-c", "from groupwise.cli import main; main()"]
 SECONDS = 900
-NUM_STEPS = 4
 ROWS = [f'{{"prompt": "{first}+{second}=", "answer": "{first + second}"}}' for first in range(5) for second in range(5)]
 EXPERIMENT = """
 name = "sums on a server"

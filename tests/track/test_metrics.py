@@ -25,6 +25,7 @@ def test_rows_are_strict_json(tmp_path: Path) -> None:
     }
 
 
+@pytest.mark.slow
 def test_a_full_disk_leaves_whole_rows(tmp_path: Path) -> None:
     code = (
         "import pathlib, resource, signal, sys\n"

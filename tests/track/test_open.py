@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import struct
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,7 +19,6 @@ from groupwise.config import ConfigError
 from groupwise.track import MetricsFile, TrackConfig, Trackers, WandbConfig, open_trackers
 
 pytest.importorskip("tensorboard")
-pytest.importorskip("wandb")
 
 IMAGE = torch.arange(48, dtype=torch.uint8).reshape(4, 4, 3)
 MEMBERS: list[dict[str, Any]] = [
@@ -58,9 +58,9 @@ def events(folder: Path) -> Any:
 def no_wandb_left() -> Iterator[None]:
     """W&B's process ends with the test: later ones fork, and programs started here would join it."""
     yield
-    import wandb
-
-    wandb.teardown()
+    # Not imported for the tests without it: that takes a second.
+    if wandb := sys.modules.get("wandb"):
+        wandb.teardown()
     assert "WANDB_SERVICE" not in os.environ
 
 

@@ -61,7 +61,7 @@ def test_two_processes_give_what_one_gives_and_only_the_first_speaks(tmp_path: P
     check_worn(printed)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_four_processes_give_the_gradients_of_one(tmp_path: Path) -> None:
     launch(tmp_path, 4, "updates")
     check_updates(tmp_path / "updates", 4, tmp_path)
@@ -121,7 +121,7 @@ def check_worn(printed: str) -> None:
     assert printed.count("timeout") == 1
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_rewards_remember_what_all_processes_saw_and_processes_agree_on_the_sizes_of_passes(tmp_path: Path) -> None:
     launch(tmp_path, 2, "memory", "passes")
     check_memory(tmp_path / "memory", tmp_path / "one process")
@@ -240,7 +240,7 @@ def test_processes_that_have_read_different_prompts_are_told(num: int, *, backwa
     check_same_start(toy, Two(lambda start: start))  # type: ignore[arg-type]
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_process_that_finds_the_folder_in_use_says_so_to_the_others(tmp_path: Path) -> None:
     folder = RunFolder(tmp_path / "locked" / "run")
     folder.path.mkdir(parents=True)

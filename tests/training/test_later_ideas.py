@@ -24,6 +24,7 @@ def rows(path: Path, name: str) -> list[float]:
     return [row[name] for row in read_metrics(path / "metrics.jsonl") if name in row]
 
 
+@pytest.mark.slow
 def test_the_mixed_reference_enters_the_loss(tmp_path: Path) -> None:
     """With full mixing every step the policy is compared with itself, and the KL it is charged stays zero; with a
     frozen reference it grows; an averaging reference stays between the start and the policy.

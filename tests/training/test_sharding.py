@@ -145,7 +145,7 @@ def write_untied(folder: Path) -> None:
     model.save_pretrained(folder / "untied")
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_shards_end_where_whole_weights_end(tmp_path: Path) -> None:
     write_inputs(tmp_path)
     write_untied(tmp_path)
@@ -175,7 +175,7 @@ def test_shards_end_where_whole_weights_end(tmp_path: Path) -> None:
                 assert rows[1][metric] == pytest.approx(rows[0][metric], rel=rel), (name, metric)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_checkpoint_of_two_serves_one_two_and_four(tmp_path: Path) -> None:
     write_inputs(tmp_path)
     changes = {
@@ -283,7 +283,7 @@ def test_shards_train_beside_a_server_that_nobody_sends_weights(tmp_path: Path) 
     assert 0 < gaps_by_step[0] < gaps_by_step[1]
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_process_that_does_not_come_is_an_error(tmp_path: Path) -> None:
     launch(["absent"], tmp_path, 2)
     assert (tmp_path / "absent.txt").is_file(), "the pass ended without the process, or never"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 from safetensors.torch import load_file
 from tests.training.toy import ToyDomain, cut_back, job, recipe, saved_model
@@ -53,6 +54,7 @@ def test_evaluation_and_the_saved_model_take_the_average_and_training_the_weight
     assert torch.equal(saved, domain.evaluated[-1])
 
 
+@pytest.mark.slow
 def test_the_average_comes_back_bit_for_bit(tmp_path: Path) -> None:
     every = CheckpointConfig(every=1, keep_last=9)
     averaged = job(recipe(num_steps=4, weight_average=WeightAverage(decay=0.8)), checkpoint=every)

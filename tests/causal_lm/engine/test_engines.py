@@ -138,6 +138,7 @@ def test_a_conversation_over_the_server(model_of, server):
     assert out.truncated[1]
 
 
+@pytest.mark.slow
 def test_a_server_that_fails_is_asked_again_then_named(model_of, server):
     backbone = Backbone(model_of("gpt2", torch.float64))
     settings = SamplingConfig(max_new_tokens=2)

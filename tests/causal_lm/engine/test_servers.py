@@ -134,6 +134,7 @@ def test_closing_an_engine_removes_the_weights_it_wrote(engine_of, tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_each_training_process_has_servers_of_its_own(trained, server, engine_of, monkeypatch):
     engine = engine_of(address=(server.address, "http://127.0.0.1:9"))
     assert len(engine._fleet.servers) == 2
@@ -150,6 +151,7 @@ def pair(engine_of, monkeypatch):
     return open_pair(lambda: engine_of(patience_seconds=1), monkeypatch)
 
 
+@pytest.mark.slow
 def test_processes_share_a_server_to_which_the_first_sends_the_weights(trained, server, pair):
     for version in range(2):
         send_weights(pair, PROMPTS, 8)
@@ -178,6 +180,7 @@ def test_a_shared_server_that_was_started_anew_is_asked_by_nobody_until_it_has_t
     assert_of(trained, draw(second))
 
 
+@pytest.mark.slow
 def test_the_second_process_of_a_shared_server_measures_half_precision_as_the_first(model_of, server, monkeypatch):
     trained = model_of("gpt2", torch.bfloat16)
     settings = VllmEngine(address=server.address, model="served", patience_seconds=1)
@@ -255,6 +258,7 @@ def of_shards(engine_of):
     return make
 
 
+@pytest.mark.slow
 def test_a_model_in_shards_leaves_its_scores_to_the_step_unless_its_servers_do_not_follow(of_shards):
     for sync, leaves in (("auto", True), ("none", False)):
         engine, send = of_shards(sync=sync)
@@ -314,6 +318,7 @@ def test_a_process_without_weights_asks_again_what_the_first_one_proved(trained,
         engine.close()
 
 
+@pytest.mark.slow
 def test_a_batch_that_was_scored_in_shards_is_compared_whole(trained, of_shards):
     engine, send = of_shards()
     send()
@@ -369,6 +374,7 @@ def test_a_server_of_another_model_is_refused_before_it_samples(server, engine_o
         draw(engine_of())
 
 
+@pytest.mark.slow
 def test_a_server_of_another_vocabulary_is_sent_no_weights(trained, server, engine_of):
     server.tokenizer = character_tokenizer("0123abcdefghij")
     with pytest.raises(EngineError, match=r"another model: it tokenizes .* as \[\d+, .* start it on"):
@@ -379,6 +385,7 @@ def test_a_server_of_another_vocabulary_is_sent_no_weights(trained, server, engi
         assert_of(trained, draw(engine_of(patience_seconds=0.3)))
 
 
+@pytest.mark.slow
 def test_a_server_of_another_shape_is_sent_no_weights(trained, server, engine_of):
     text = "(lm_head): ParallelLMHead(num_embeddings={0}, embedding_dim={1}, org_vocab_size={0})"
     head = trained.get_output_embeddings()
@@ -425,6 +432,7 @@ def test_a_server_that_cannot_read_the_weights_is_told_by_its_first_reason(serve
         draw(engine_of(patience_seconds=0.3))
 
 
+@pytest.mark.slow
 def test_a_server_that_was_started_anew_unseen_is_sent_the_weights_again(trained, server, engine_of):
     engine = engine_of()
     move(trained)
@@ -434,6 +442,7 @@ def test_a_server_that_was_started_anew_unseen_is_sent_the_weights_again(trained
     assert server.syncs == ["v0", "v0"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("changes", [{"greedy": True}, pytest.param({"top_k": 3}, marks=pytest.mark.slow)])
 def test_a_server_that_was_started_anew_is_found_by_answers_without_comparable_log_probs(
     trained, server, engine_of, changes
@@ -471,7 +480,7 @@ def test_conversations_with_a_server_that_was_started_anew_begin_again(trained, 
     assert len(begun) == 1
 
 
-@pytest.mark.parametrize("end", [pytest.param("abort", marks=pytest.mark.slow), "close", "silence"])
+@pytest.mark.parametrize("end", ["silence", *(pytest.param(end, marks=pytest.mark.slow) for end in ("abort", "close"))])
 def test_a_completion_that_breaks_off_goes_on_from_its_prefix(trained, server, engine_of, end):
     # A server that only was slow may not be taken for one that fell silent.
     engine = engine_of(silence_seconds=2.0 if end == "silence" else 60.0, first_token_seconds=60)
@@ -521,6 +530,7 @@ def test_a_server_of_shorter_texts_than_the_run_asks_for_is_named(server, engine
         draw(engine, PROMPTS[:1])
 
 
+@pytest.mark.slow
 def test_a_dead_server_of_two_is_named_once_and_the_other_takes_its_groups(
     trained, server, engine_of, model_of, caplog
 ):
@@ -549,6 +559,7 @@ def test_a_server_that_comes_back_is_named(trained, server, engine_of, caplog):
     assert back == f"domain.engine: {server.address}: it answers again"
 
 
+@pytest.mark.slow
 def test_a_server_that_takes_connections_and_answers_nothing_is_told_from_one_that_works(
     trained, server, engine_of, caplog
 ):
@@ -566,6 +577,7 @@ def test_a_server_that_takes_connections_and_answers_nothing_is_told_from_one_th
     ]
 
 
+@pytest.mark.slow
 def test_a_server_that_rests_long_is_asked_where_the_other_one_has_died(trained, server, engine_of, monkeypatch):
     """It rested for minutes after a stop, and the run waited with it, though it lived again and nobody else did."""
     monkeypatch.setattr(fleet, "LONGEST_REST", 0.2)
@@ -637,6 +649,7 @@ def test_a_server_is_told_the_whole_path_of_a_folder(trained, tmp_path, monkeypa
     transport.close()
 
 
+@pytest.mark.slow
 def test_a_completion_that_is_always_broken_off_ends_the_run(server, engine_of):
     engine = engine_of(patience_seconds=0.3)
     draw(engine)

@@ -88,7 +88,7 @@ def test_a_class_outside_the_package_goes_through_every_verb(place: Path) -> Non
     assert "whole step" in verb("estimate", "reach.toml")
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_killed_it_resumes_to_the_same_end(place: Path) -> None:
     assert groupwise("train", "reach.toml", "--out", "whole").returncode == 0
     started = subprocess.Popen(
@@ -179,7 +179,7 @@ def test_a_law_that_it_breaks_is_named_before_it_is_trained(
     assert "- saved: raised ConfigError: domain.weights" in capsys.readouterr().err
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_folder_of_a_strangers_runs_no_class_unasked(place: Path) -> None:
     assert groupwise("train", "reach.toml", "--out", "run", "train.num_steps=2").returncode == 0
     shutil.copytree(place / "run", place / "theirs")

@@ -19,6 +19,8 @@ from groupwise.domain.language.environment import ChatTools
 from groupwise.reward.completions import in_form
 from groupwise.streams import Streams
 
+pytestmark = pytest.mark.slow
+
 TEMPLATE = (
     "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
     "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"

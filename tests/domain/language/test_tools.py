@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from importlib.util import find_spec
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -19,16 +20,6 @@ from groupwise.track import read_metrics
 
 HERE = "tests.domain.language.calling_model"
 QUESTION = [{"role": "user", "content": "2 plus 3 ?"}]
-
-
-def wrong(a: int, b: int) -> int:
-    """Fails.
-
-    Args:
-        a: the first number.
-        b: the second number.
-    """
-    raise ZeroDivisionError("broken")
 
 
 def correct(completions, answer):
@@ -102,7 +93,7 @@ def test_a_result_cannot_end_its_own_message():
     assert tokenizer.eos_token_id not in ids
 
 
-TEMPLATES = Path(__import__("trl").__file__).parent / "chat_templates"
+TEMPLATES = Path(find_spec("trl").origin).parent / "chat_templates"
 FAMILIES = {
     "qwen2_5": ("hermes", "<|im_end|>"),
     "qwen3_training": ("hermes", "<|im_end|>"),
@@ -124,6 +115,7 @@ def family(name: str) -> Any:
     return tokenizer
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", FAMILIES)
 def test_the_reply_is_what_trl_appends(name):
     from trl import GRPOTrainer

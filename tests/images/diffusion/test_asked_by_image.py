@@ -98,9 +98,10 @@ def experiment(domain: dict[str, Any], **changes: Any) -> Experiment:
     return validate(Experiment, merge(base, changes))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "lora",
-    [pytest.param(None, id="whole"), pytest.param({"rank": 2, "alpha": 8}, id="adapter", marks=pytest.mark.slow)],
+    [pytest.param(None, id="whole"), pytest.param({"rank": 2, "alpha": 8}, id="adapter")],
 )
 def test_what_a_run_saves_gives_its_images_in_plain_diffusers(
     model: Path, pairs: Path, tmp_path: Path, lora: dict[str, int] | None

@@ -33,6 +33,7 @@ def bounded(monkeypatch: pytest.MonkeyPatch, rows: int, changes: dict[str, Any] 
     return domain(changes)
 
 
+@pytest.mark.slow
 def test_no_pass_of_an_evaluation_or_of_sampling_is_larger_than_the_bound() -> None:
     diffusion = domain(MANY)
     rows = rows_of_passes(diffusion)

@@ -263,9 +263,6 @@ def test_a_file_is_a_prompt(tmp_path: Path) -> None:
         asked("nowhere.png")
 
 
-SOURCE = PAIRS["data"]["source"]
-
-
 @pytest.mark.parametrize(
     ("changes", "message"),
     [

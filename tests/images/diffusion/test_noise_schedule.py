@@ -80,6 +80,7 @@ LEFT_OVER = {"set_alpha_to_one": False, "clip_sample": True, "skip_prk_steps": T
 
 
 # Every family, every kind of levels, and those of second order with both of their own.
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("family", "levels"),
     [

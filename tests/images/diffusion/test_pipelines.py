@@ -91,13 +91,8 @@ def test_the_lora_of_a_run_gives_its_images_in_plain_diffusers(name: str, tmp_pa
     domain.close()
 
 
-@pytest.mark.parametrize(
-    "more",
-    [
-        pytest.param((), id="whole", marks=pytest.mark.slow),
-        pytest.param(("domain.model.lora.rank=2",), id="adapter"),
-    ],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("more", [(), ("domain.model.lora.rank=2",)], ids=["whole", "adapter"])
 def test_a_finished_run_is_opened_again_as_it_ended(more: tuple[str, ...], tmp_path: Path) -> None:
     name = "StableDiffusion3Pipeline"
     result = run(experiment(tmp_path, name, saved(name, tmp_path / "base"), *more), tmp_path / "run")
@@ -107,7 +102,7 @@ def test_a_finished_run_is_opened_again_as_it_ended(more: tuple[str, ...], tmp_p
     domain.close()
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_an_adapter_its_average_and_a_mixed_reference_resume_to_the_bit(tmp_path: Path) -> None:
     name = "StableDiffusionPipeline"
     model = saved(name, tmp_path / "base")

@@ -10,6 +10,7 @@ import pytest
 import torch
 from diffusers import DDIMScheduler, FlowMatchEulerDiscreteScheduler
 from pydantic import ValidationError
+from tests.marks import slow_but
 from torch import Tensor
 
 from groupwise_images.diffusion.config import DiffusionConfig
@@ -179,17 +180,10 @@ def test_no_noise_is_refused(sampler: Any, settings: dict[str, float]) -> None:
 MEAN, STD, NUM = 0.7, 0.4, 2000
 
 
-@pytest.mark.parametrize(
-    "sampler",
-    [
-        Auto(),
-        *(
-            pytest.param(each, marks=pytest.mark.slow)
-            for each in (FlowSDE(noise=0.7), ODE(), DanceSDE(noise=0.5), DDIM(eta=1.0), DDIM(eta=0.5))
-        ),
-    ],
-    ids=lambda each: each.kind,
-)
+SAMPLERS = (Auto(), FlowSDE(noise=0.7), ODE(), DanceSDE(noise=0.5), DDIM(eta=1.0), DDIM(eta=0.5))
+
+
+@pytest.mark.parametrize("sampler", slow_but(SAMPLERS[:1], SAMPLERS), ids=lambda each: each.kind)
 def test_small_steps_have_the_flows_marginals(sampler: Any) -> None:
     schedule = flow_schedule([1 - step / NUM for step in range(NUM + 1)])
     for upto in (NUM // 2, NUM * 9 // 10):

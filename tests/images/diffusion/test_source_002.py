@@ -57,6 +57,7 @@ def ran(folder: Path, name: str, **overrides: Any) -> Path:
     return folder / name
 
 
+@pytest.mark.slow
 def test_the_reference_takes_part_in_the_loss(tmp_path: Path) -> None:
     """It was made, mixed and never read: here its weight changes what is learned, and so does how it is mixed."""
     mixing = {"kind": "periodic", "alpha": 0.5, "sync_steps": 1}

@@ -15,6 +15,7 @@ from groupwise_images.image_source.words import FONTS, HEIGHT, WIDTH, draw
 FOLDER = Path(matplotlib.get_data_path()) / "fonts" / "ttf"
 
 
+@pytest.mark.slow
 def test_no_held_out_word_is_trained_on_and_every_key_is_its_own() -> None:
     pictures = Words(num_train=600, num_held_out=200, copies=2).read()
     trained, held_out = ({picture.columns["text"] for picture in part} for part in (pictures.train, pictures.held_out))

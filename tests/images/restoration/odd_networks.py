@@ -22,20 +22,6 @@ class Plain(nn.Module):
         return value.relu()
 
 
-class Oddly(nn.Module):
-    """Layers by names of the user's own; one of several groups ends as another is called."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.a, self.body = (
-            nn.Conv2d(1, 6, 3, padding=1),
-            nn.ModuleDict({"a": nn.Conv2d(6, 6, 3, padding=1, groups=3), "z": nn.Conv2d(6, 1, 1)}),
-        )
-
-    def forward(self, images: Tensor) -> Any:
-        return images + self.body["z"](self.body["a"](self.a(images)))
-
-
 class Normalised(Plain):
     """Batch normalisation and dropout: another network while it is trained."""
 

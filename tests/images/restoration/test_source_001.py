@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 import torch
 from tests.images.restoration.small import domain
+from tests.marks import slow_but
 from torch import Tensor
 from torch.nn import functional
 
@@ -212,17 +213,10 @@ def terms(steps: Steps, number: int, advantage: Tensor, side: int, reference: We
     return found, torch.cat([each.flatten() for each in gradient])
 
 
-@pytest.mark.parametrize(
-    ("rewards", "block", "size"),
-    [
-        ("scalar", 1, None),
-        ("map", BLOCK, 5),
-        *(
-            pytest.param(*each, marks=pytest.mark.slow)
-            for each in (("scalar", BLOCK, 1), ("map", BLOCK, None), ("map", 1, 1))
-        ),
-    ],
-)
+CUTS = [("scalar", 1, None), ("map", BLOCK, 5), ("scalar", BLOCK, 1), ("map", BLOCK, None), ("map", 1, 1)]
+
+
+@pytest.mark.parametrize(("rewards", "block", "size"), slow_but(CUTS[:2], CUTS))
 def test_two_optimiser_steps_have_the_loss_and_the_gradient_of_the_source(
     rewards: str, block: int, size: int | None
 ) -> None:

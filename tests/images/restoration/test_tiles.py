@@ -11,7 +11,6 @@ from groupwise_images.restoration.network import Residual, Upscaling
 from groupwise_images.restoration.tiles import restore, restore_tiled
 
 TWO, THREE = (PassSizes({EVALUATION: number}) for number in (2, 3))
-CPU = torch.device("cpu")
 
 
 @pytest.mark.parametrize("size", [(40, 40), (61, 37), (16, 200), (17, 33)])

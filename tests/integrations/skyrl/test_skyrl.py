@@ -98,6 +98,7 @@ def test_the_loss_is_skyrls_for_its_own_kinds(case: dict[str, Any]) -> None:
             assert row == pytest.approx(skyrls, rel=FP32, abs=FP32)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", method_names())
 def test_every_preset_runs_in_micro_batches_or_is_refused(name: str) -> None:
     objective = Objective.preset(name)

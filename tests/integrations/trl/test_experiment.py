@@ -13,8 +13,8 @@ import pytest
 import torch
 from datasets import Dataset
 from peft import LoraConfig
+from tests.integrations.sums import model, rows
 from tests.integrations.trl import tiny
-from tests.integrations.trl.test_shipped_rewards import model, rows
 from transformers import get_scheduler
 from trl import GRPOConfig, GRPOTrainer
 
@@ -23,6 +23,8 @@ from groupwise.config import ConfigError
 from groupwise.integrations.trl import objective_of
 from groupwise.integrations.trl.keys import DECIDED, MAPPED, REFUSED, ignored_fields
 from groupwise.training.optimiser_config import OptimiserConfig
+
+pytestmark = pytest.mark.slow
 
 
 def short(completions: Any, **columns: Any) -> list[float]:

@@ -13,6 +13,8 @@ from groupwise.objective.credit import OffPolicyMask, TopEntropy
 from groupwise.objective.objective import warnings as doubts
 from groupwise.schedule import Threshold
 
+pytestmark = pytest.mark.slow
+
 PRESETS: dict[str, dict[str, Any]] = {
     "grpo": {"loss_type": "grpo", "beta": 0.04, "use_bias_correction_kl": False},
     "dr_grpo": {"loss_type": "dr_grpo", "max_completion_length": 1024, "scale_rewards": "none"},

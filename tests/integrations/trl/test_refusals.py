@@ -23,6 +23,8 @@ from groupwise.integrations.trl.version import missing, remark
 from groupwise.objective import Objective
 from groupwise.records import Rollouts, Scored
 
+pytestmark = pytest.mark.slow
+
 
 def said(tmp_path: Path, name: str, edits: dict[str, Any], keys: dict[str, Any], own_sampler: bool = False) -> str:
     return "; ".join(refusals(Objective.preset(name, **edits), tiny.settings(tmp_path, **keys), own_sampler))
@@ -158,7 +160,7 @@ def test_an_impossible_token_is_no_nan_loss(name: str, mean_entropy: bool, value
 ROOT = Path(__file__).resolve().parents[3]
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_two_processes_are_one(tmp_path: Path) -> None:
     tiny.model(tmp_path / "model")
     environment = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}

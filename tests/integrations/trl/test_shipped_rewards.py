@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from datasets import Dataset
+from tests.integrations.sums import model, rows
 from trl import GRPOConfig
 from trl.rewards import (
     accuracy_reward,
@@ -20,14 +21,9 @@ from trl.rewards import (
 )
 
 import groupwise
-from groupwise.causal_lm.config import SmallModelConfig
-from groupwise.causal_lm.small import character_tokenizer, small_model
 from groupwise.integrations.trl import GRPOTrainer
 
-TEMPLATE = (
-    "{% for message in messages %}{{ message['role'][0] }}:{{ message['content'] }}{% endfor %}"
-    "{% if add_generation_prompt %}a:{% endif %}"
-)
+pytestmark = pytest.mark.slow
 
 
 def shipped() -> list[Any]:
@@ -58,18 +54,6 @@ async def patient(
     log_metric("answered", sum(bool(completion[0]["content"]) for completion in completions) / len(completions))
     log_extra("written", [completion[0]["content"] for completion in completions])
     return [len(ids) / 10 + trainer_state.global_step / 100 for ids in completion_ids]
-
-
-def model() -> Any:
-    tokenizer = character_tokenizer("0123456789+=?\\boxed{}$:au")
-    tokenizer.chat_template = TEMPLATE
-    return small_model(SmallModelConfig(hidden_size=8, num_heads=2), tokenizer, seed=0), tokenizer
-
-
-def rows(size: int = 8) -> list[dict[str, Any]]:
-    return [
-        {"prompt": [{"role": "user", "content": f"{place}+1=?"}], "solution": f"${place + 1}$"} for place in range(size)
-    ]
 
 
 NAMES = [

@@ -7,7 +7,7 @@ from __future__ import annotations
 import gc
 import json
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +26,8 @@ from groupwise.integrations.trl import GRPOTrainer
 from groupwise.integrations.trl.trainer import STATE_FILE
 from groupwise.objective import Objective
 from groupwise.objective.preset import method_names
+
+pytestmark = pytest.mark.slow
 
 CLIPPED = ("grpo", "bnpo", "dr_grpo", "dapo", "luspo")
 CASES = [
@@ -106,15 +108,7 @@ def same(ours: tuple[Any, list[Tensor]], theirs: tuple[Any, list[Tensor]], toler
     assert losses(ours[0]) == pytest.approx(losses(theirs[0]), rel=tolerance, abs=1e-5)
 
 
-def some(cases: Sequence[Any], *fast: int) -> list[Any]:
-    """All cases; those whose places are not among the fast ones are slow."""
-    return [
-        pytest.param(*case, marks=() if place in fast else pytest.mark.slow)
-        for place, case in enumerate(case if isinstance(case, tuple) else (case,) for case in cases)
-    ]
-
-
-@pytest.mark.parametrize(("kind", "level"), some(CASES, 0, 9), ids=lambda value: value)
+@pytest.mark.parametrize(("kind", "level"), CASES, ids=lambda value: value)
 def test_loss_and_gradient_are_trls(folder: Path, kind: str, level: str) -> None:
     """Two passes over each generation, the second off-policy; the KL settings and clips go round the cases."""
     place = CASES.index((kind, level))
@@ -142,19 +136,15 @@ def test_loss_and_gradient_are_trls(folder: Path, kind: str, level: str) -> None
 
 @pytest.mark.parametrize(
     ("keys", "metric"),
-    some(
-        [
-            ({"loss_type": "cispo"}, "cispo_clip_ratio"),
-            ({"off_policy_mask_threshold": 0.01}, "off_policy_mask/dropped_mean"),
-            ({"top_entropy_quantile": 0.3}, "top_entropy/trained_mean"),
-            ({"entropy_coef": 0.05}, "policy_loss"),
-            # Before the first measurement the bonus rests; between two targets it acts in the second step alone.
-            ({"use_adaptive_entropy": True, "entropy_coef": 0.05, "entropy_target": 9.0}, "entropy_coef"),
-            ({"use_adaptive_entropy": True, "entropy_coef": 0.05, "entropy_target": 0.01}, "entropy_coef"),
-        ],
-        1,
-        4,
-    ),
+    [
+        ({"loss_type": "cispo"}, "cispo_clip_ratio"),
+        ({"off_policy_mask_threshold": 0.01}, "off_policy_mask/dropped_mean"),
+        ({"top_entropy_quantile": 0.3}, "top_entropy/trained_mean"),
+        ({"entropy_coef": 0.05}, "policy_loss"),
+        # Before the first measurement the bonus rests; between two targets it acts in the second step alone.
+        ({"use_adaptive_entropy": True, "entropy_coef": 0.05, "entropy_target": 9.0}, "entropy_coef"),
+        ({"use_adaptive_entropy": True, "entropy_coef": 0.05, "entropy_target": 0.01}, "entropy_coef"),
+    ],
     ids=str,
 )
 def test_masks_and_entropy_are_trls(folder: Path, keys: dict[str, Any], metric: str) -> None:
@@ -289,7 +279,7 @@ CORRECTIONS: list[tuple[str, float | None, float, dict[str, Any]]] = [
 """TRL's mode with its bounds, and our slot of the same numbers."""
 
 
-@pytest.mark.parametrize(("mode", "low", "high", "slot"), some(CORRECTIONS, 0, 4), ids=str)
+@pytest.mark.parametrize(("mode", "low", "high", "slot"), CORRECTIONS, ids=str)
 def test_the_correction_for_another_sampler_is_trls(
     folder: Path, vllm: Callable[[Any], type], mode: str, low: float | None, high: float, slot: dict[str, Any]
 ) -> None:
@@ -387,7 +377,7 @@ def test_trls_own_correction_is_on_where_the_objective_reads_the_sampler(folder:
         )
 
 
-@pytest.mark.parametrize("kind", some(["dapo", "grpo", "luspo"], 2))
+@pytest.mark.parametrize("kind", ["dapo", "grpo", "luspo"])
 def test_a_tools_tokens_do_not_train(folder: Path, kind: str) -> None:
     def with_tool(prompts: list[str], trainer: Any) -> dict[str, Any]:
         sampled = answers(False)(prompts, trainer)
@@ -410,18 +400,7 @@ def served(name: str) -> dict[str, Any] | None:
     return {"admission.kind": "informative"} if objective.admission.kind == "resample" else {}
 
 
-QUICK = ("amic", "clip_cov", "gmpo", "reinforce_pp")
-"""One of each: a slice's, a member's and the whole step's scope, rewards over the batch."""
-
-
-@pytest.mark.parametrize(
-    "name",
-    [
-        pytest.param(name, marks=[] if name in QUICK else pytest.mark.slow)
-        for name in method_names()
-        if served(name) is not None
-    ],
-)
+@pytest.mark.parametrize("name", [name for name in method_names() if served(name) is not None])
 def test_every_preset_trains_and_accumulation_changes_nothing(folder: Path, name: str) -> None:
     keys = {"num_iterations": 2, "max_steps": 2, "steps_per_generation": 2}
     edits = served(name)

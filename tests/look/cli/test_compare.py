@@ -45,7 +45,7 @@ def test_a_grid_runs_continues_and_prints_intervals(groupwise, tiny_file: Path, 
     assert shared.read_bytes() == (tmp_path / "alone" / "model" / "model.safetensors").read_bytes()
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_comparison_that_was_killed_leaves_nobody_at_work_and_goes_on(groupwise, tiny_file: Path, tmp_path: Path):
     grid = tmp_path / "grid"
     command = [
@@ -80,7 +80,7 @@ def test_a_comparison_that_was_killed_leaves_nobody_at_work_and_goes_on(groupwis
     assert len(json.loads((first / "environment.json").read_text())["starts"]) == 2
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_run_that_fails_is_reported_and_the_table_stands(groupwise, tiny_file: Path, tmp_path: Path):
     # The cell that trains finds a file where its evaluation would be written.
     grid = tmp_path / "grid"
@@ -114,39 +114,3 @@ def test_a_grid_that_cannot_be_made(groupwise, tiny_file: Path, finished: Path):
     assert "did you mean num_steps" in groupwise("compare", tiny_file, "--vary", "train.num_stps=1,2").err
     assert "write for example --vary" in groupwise("compare", tiny_file, "--vary", "method").err
     assert "is not a comparison" in groupwise("compare", tiny_file, "--vary", "method=grpo,dapo", "--out", finished).err
-
-
-BEGIN = """
-import os, sys, time
-from pathlib import Path
-import typer
-from groupwise_look.cli.compare import compare
-from groupwise.config import ConfigError
-from groupwise_look.compare import grids
-
-def cell(cell, command, running):
-    with (cell.folder.parents[1] / "began").open("a") as file:
-        print(os.getpid(), file=file)
-    until = time.monotonic() + 600
-    while not (cell.folder.parents[1] / "on").exists() and time.monotonic() < until:
-        time.sleep(0.002)
-    return grids.Outcome(cell, error="no training here")
-
-grids._run = cell
-out = os.fdopen(os.dup(1), "w")
-os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-print("ready", file=out, flush=True)
-for line in sys.stdin:
-    try:
-        compare(sys.argv[1], vary=["method=grpo,dapo"], seeds=1, out=Path(line.strip()))
-    except typer.Exit:
-        print("ran", file=out, flush=True)
-    except ConfigError as error:
-        print(error, file=out, flush=True)
-        (Path(line.strip()) / "on").touch()
-"""
-
-
-def said(process: subprocess.Popen[str]) -> str:
-    assert process.stdout is not None
-    return process.stdout.readline()

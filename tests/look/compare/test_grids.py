@@ -155,6 +155,7 @@ def tiny(tmp_path: Path) -> Path:
     return path
 
 
+@pytest.mark.slow
 def test_a_start_inside_a_run_is_told_the_run(tiny: Path, tmp_path: Path) -> None:
     run(load_experiment(tiny, ["stages.grpo.num_steps=1"]), tmp_path / "shared", controls=False)
     checkpoint = next((tmp_path / "shared" / "checkpoints").iterdir())

@@ -94,10 +94,8 @@ def test_what_two_variants_share_cancels():
     assert bootstrap(better).low < 0
 
 
-@pytest.mark.parametrize(
-    "num_seeds",
-    [pytest.param(5, marks=pytest.mark.slow), *(pytest.param(num, marks=pytest.mark.nightly) for num in (3, 10))],
-)
+@pytest.mark.nightly
+@pytest.mark.parametrize("num_seeds", [3, 5, 10])
 def test_the_interval_holds_the_truth_as_often_as_it_says(num_seeds: int):
     for kind in KINDS:
         calibrated, _ = coverage(kind, num_seeds, num_prompts=128, num_tables=400)
@@ -291,7 +289,7 @@ SHORT = {
 }
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize("domain", SHORT)
 def test_runs_of_images_share_data_start_and_samples(domain: str, tmp_path: Path):
     changes = [*SHORT[domain], "train.prompts_per_step=4", "train.group_size=4"]

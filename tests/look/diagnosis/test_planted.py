@@ -55,6 +55,7 @@ def test_the_planted_fault_is_named(planted: Planted, tmp_path: Path) -> None:
     assert others <= planted.beside, others
 
 
+@pytest.mark.slow
 def test_the_loss_that_is_zero_at_the_start_is_explained_and_no_alarm(tmp_path: Path) -> None:
     findings = found(Planted("loss_zero", toy(grpo("grpo", rate=0.01))), tmp_path)
     assert [(finding.rule, finding.severity) for finding in findings] == [("loss_zero", "note")]
@@ -105,6 +106,7 @@ def test_every_rule_has_a_planted_run() -> None:
     assert {rule.name for rule in RULES} == planted | {"loss_zero"} == set(LOOKS)
 
 
+@pytest.mark.slow
 def test_a_finding_is_said_while_it_trains_and_not_again_when_it_goes_on(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

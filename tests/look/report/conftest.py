@@ -22,11 +22,6 @@ def drawing_run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     return read_run(once(tmp_path_factory, "pictures", trained_runs.pictures))
 
 
-@pytest.fixture(scope="session")
-def selection_run(tmp_path_factory: pytest.TempPathFactory) -> Run:
-    return read_run(once(tmp_path_factory, "demonstrations", trained_runs.demonstrations))
-
-
 @pytest.fixture
 def write_run(tmp_path: Path) -> Callable[..., Run]:
     return lambda **content: run_folders.write_run(tmp_path / "run", **content)

@@ -171,13 +171,6 @@ def alive(marker: str) -> bool:
     return False
 
 
-def until(true: object) -> None:
-    ends = time.monotonic() + 600
-    while not true():  # pyright: ignore
-        assert time.monotonic() < ends
-        time.sleep(0.02)
-
-
 MARKER = str(10**9 + os.getpid())
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from tests.marks import slow_but
 
 from groupwise_selection.policy.choices import draw_choices
 from groupwise_selection.policy.config import Pointer
@@ -34,8 +35,8 @@ def pools(num: int, dtype: torch.dtype) -> Pools:
     )
 
 
-@pytest.mark.parametrize("num_layers", [1, 3])
-@pytest.mark.parametrize("stop", [False, True])
+@pytest.mark.parametrize("num_layers", slow_but((3,), (1, 3)))
+@pytest.mark.parametrize("stop", slow_but((True,), (False, True)))
 @pytest.mark.parametrize(("dtype", "noise", "tolerance"), [(torch.float64, 0.5, 1e-10), (torch.float32, 0.1, 1e-5)])
 def test_every_pick_and_its_distribution_equal_the_networks(stop, dtype, noise, tolerance, num_layers):
     live = network(stop, dtype, noise, num_layers)

@@ -135,6 +135,7 @@ def write(path: Path, name: str, begin) -> None:
         file.add({f"{name}-{number}": {"x" * (number % 50): number / 7}, f"shared-{number}": {name: float(number)}})
 
 
+@pytest.mark.slow
 def test_two_processes_write_at_once(tmp_path, caplog):
     path, fork = tmp_path / "answers.sqlite", multiprocessing.get_context("fork")
     begin = fork.Barrier(3)

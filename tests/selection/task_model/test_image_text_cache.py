@@ -138,6 +138,7 @@ def test_a_prompt_is_forwarded_once_and_its_answers_once(opened: tuple[Any, Any]
     assert opened[0].model.rope_deltas.unique().tolist() != [0]
 
 
+@pytest.mark.slow
 def test_a_model_that_cannot_go_on_from_its_cache_says_so_once(
     opened: tuple[Any, Any], caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -154,6 +155,7 @@ def test_a_model_that_cannot_go_on_from_its_cache_says_so_once(
     np.testing.assert_allclose(scores[1], expected, rtol=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(is_torchvision_available(), reason="the whole processor opens where torchvision is installed")
 def test_a_processor_that_needs_torchvision_for_videos_alone_is_opened_without_it(
     opened: tuple[Any, Processor], tmp_path: Path

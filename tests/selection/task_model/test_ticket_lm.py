@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
@@ -42,6 +43,7 @@ def test_the_folder_is_kept_and_loads_elsewhere(tmp_path, monkeypatch):
     assert words.decode(words.encode("north gold web kim new atlas: elm\n")) == "north gold web kim new atlas: elm\n"
 
 
+@pytest.mark.slow
 def test_a_family_that_keeps_a_state_writes_answers_too(tmp_path, monkeypatch):
     monkeypatch.setenv("GROUPWISE_CACHE", str(tmp_path))
     model = TicketLM(width=16, num_steps=2, batch_size=4).open()

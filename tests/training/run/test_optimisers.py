@@ -84,6 +84,7 @@ def test_a_step_is_that_of_the_class(path: str):
         assert torch.equal(ours, theirs)
 
 
+@pytest.mark.slow
 def test_a_resumed_run_ends_with_the_same_bits(tiny: Path, tmp_path: Path):
     path = "torch.optim:SGD"
     changes = ["stages.grpo.num_steps=4", "checkpoint.keep_last=20"]
@@ -96,6 +97,7 @@ def test_a_resumed_run_ends_with_the_same_bits(tiny: Path, tmp_path: Path):
     assert all(torch.equal(weights[0][name], weights[1][name]) for name in weights[0])
 
 
+@pytest.mark.slow
 def test_a_stage_may_have_another_optimiser_than_the_one_before(tiny: Path, tmp_path: Path):
     changed = load_experiment(tiny, keys("torch.optim:SGD", {}, "stages.grpo.set.optimiser"))
     run = train(changed, out=tmp_path / "run").folder.path

@@ -135,17 +135,6 @@ def test_cuda_where_there_is_none(tmp_path: Path) -> None:
         train(job(recipe(device="cuda")), tmp_path / "run")
 
 
-def test_reading_the_configuration_needs_no_torch() -> None:
-    import subprocess
-    import sys
-
-    code = (
-        "import sys, groupwise.training.config, groupwise.training.optimiser_config, groupwise.track.config;"
-        " sys.exit('torch' in sys.modules)"
-    )
-    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
-
-
 def test_an_auxiliary_term_the_domain_does_not_have() -> None:
     refused(
         recipe(objective={"auxiliary.supervisd": 1.0}),

@@ -63,6 +63,7 @@ def test_a_run_that_starts_from_a_warm_up_ends_as_if_it_had_done_it(donor: Path,
     assert not (tmp_path / "started" / "warm_up").exists()
 
 
+@pytest.mark.slow
 def test_a_stage_of_another_name_and_an_absent_one(donor: Path, tmp_path: Path) -> None:
     train(toy(supervised("more", num_steps=2), stages()[1], start=str(donor)), tmp_path / "more")
     assert [row["stage"] for row in rows_after(tmp_path / "more", 4)] == ["more"] * 2 + ["policy"] * 3
@@ -82,6 +83,7 @@ def test_a_killed_run_goes_on_without_the_run_that_it_started_from(donor: Path, 
     assert saved_model(path) == expected
 
 
+@pytest.mark.slow
 def test_a_run_of_supervised_stages_alone_can_be_started_from(donor: Path, tmp_path: Path) -> None:
     train(toy(stages()[0]), tmp_path / "warm")
     train(toy(*stages(), start=str(tmp_path / "warm")), tmp_path / "a")

@@ -126,6 +126,7 @@ def one(prompts, completions, **columns):
     return [1.0] * len(prompts)
 
 
+@pytest.mark.slow
 def test_tools_that_earn_nothing_leave_the_reward_as_it_is(tmp_path):
     """A reward that is missing for every member would be made up for by the others, which then count twice."""
     (tmp_path / "tiny.toml").write_text(TINY, encoding="utf-8")

@@ -68,6 +68,7 @@ def log_probs(opened: DiffusionDomain) -> Tensor:
     ).old_log_prob
 
 
+@pytest.mark.slow
 def test_an_adapter_by_import_path_serves_as_the_shipped_one(folder: Path, tmp_path: Path) -> None:
     by_path = domain(folder, tmp_path, f"{HERE}:Mine")
     assert type(by_path.denoiser.adapter) is Mine  # type: ignore[attr-defined]

@@ -32,6 +32,7 @@ def trained(denoiser: PipelineDenoiser) -> PipelineDenoiser:
     return denoiser
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", others_slow(WITH_ADAPTERS))
 def test_the_adapter_is_what_trains_what_is_switched_off_and_what_diffusers_loads(name: str, tmp_path: Path) -> None:
     folder = saved(name, tmp_path / "base")

@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.marks import slow_but
 
 from groupwise.reward import UnitTests
 from groupwise.reward.base import Noted
@@ -244,6 +245,7 @@ def score(program: str, tests: list[str]) -> float:
     return float(number)
 
 
+@pytest.mark.slow
 def test_honest_programs_pass():
     """All tests of a program in one text."""
     assert [score(program, ["\n".join(tests)]) for program, tests in HONEST.items()] == [1.0] * len(HONEST)
@@ -278,13 +280,7 @@ def test_no_object_is_equal_or_near_to_what_it_does_not_know(
         assert score(given, all_fail(forms)) == 1.0, kind
 
 
-@pytest.mark.parametrize(
-    "kind",
-    [
-        "object",
-        *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("list", "set", "dict", "str", "int", "tuple")),
-    ],
-)
+@pytest.mark.parametrize("kind", slow_but(("object",), ("object", "list", "set", "dict", "str", "int", "tuple")))
 def test_no_object_answers_for_itself_whether_it_holds_what_is_expected(kind: str) -> None:
     assert score(YES.replace("KIND", kind) + "def primes(n): return A()", all_fail(MEMBERSHIP)) == 1.0
     assert score(YES.replace("KIND", kind).replace("A", "primes"), all_fail(MEMBERSHIP[:3])) == 1.0
@@ -322,6 +318,7 @@ def test_what_a_test_runs_as_a_script_is_run_and_a_name_that_is_not_there_is_mis
     assert score(program, all_fail(["from solution import sub", "import solution\nsolution.sub", "sub"])) == 1.0
 
 
+@pytest.mark.slow
 def test_large_lists_go_over_in_a_moment():
     program = "def order(values): return sorted(values)"
     test = "values = list(range(10**6, 0, -1)); assert order(values) == sorted(values) and values[0] == 10**6"
