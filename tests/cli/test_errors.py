@@ -134,12 +134,12 @@ def test_a_run_folder_that_was_damaged(groupwise, finished: Path, tmp_path: Path
         ["train", "--out", tmp_path / "again"],
     ):
         ended = groupwise(verb[0], run, *verb[1:])
-        assert (ended.status, "config.json: not valid JSON" in ended.err) == (2, True), (verb, ended)
+        assert (ended.status, "config.json: is no JSON" in ended.err) == (2, True), (verb, ended)
     (run / "config.json").write_text('{"seed": 0}')
     assert "lacks name, method, trust, domain" in groupwise("export", run, "--out", tmp_path / "model").err
     (run / "config.json").write_text(whole)
     (run / "summary.json").write_text('{"metric": ')
-    assert "summary.json: not valid JSON" in groupwise("export", run, "--out", tmp_path / "model").err
+    assert "summary.json: is no JSON" in groupwise("export", run, "--out", tmp_path / "model").err
     assert not (tmp_path / "model").exists()
 
 

@@ -22,7 +22,7 @@ import groupwise
 from groupwise.causal_lm.config import SmallModelConfig
 from groupwise.causal_lm.small import character_tokenizer, small_model
 from groupwise.config import ConfigError
-from groupwise.experiment.held_out import evaluations, final_scores
+from groupwise.experiment.loaded_run import evaluations, final_scores
 from groupwise.reward import ExactAnswer
 from groupwise.streams import Streams
 
@@ -416,9 +416,9 @@ class _Positional:
         ({"rewards": []}, "rewards: none was given; give a function"),
         (
             {"rewards": lambda: [1.0]},
-            r"<lambda>\(\) takes none of prompts, completions and completion_ids.*write def reward",
+            r"<lambda> cannot be called as reward.*write def reward",
         ),
-        ({"rewards": _Positional()}, "has a parameter without a name"),
+        ({"rewards": _Positional()}, "_Positional cannot be called as reward"),
         (
             {"rewards": lambda completions, colour: [1.0], "data": ROWS},
             "needs the column 'colour', which the data lacks",

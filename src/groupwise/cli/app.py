@@ -1,7 +1,5 @@
 """The verbs of `groupwise`, and what happens when one fails."""
 
-from __future__ import annotations
-
 import io
 import sys
 from typing import Annotated, Any, final

@@ -1,7 +1,5 @@
 """`groupwise estimate`: the memory of a training step by formula, and one real step of this machine."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated
 
@@ -66,7 +64,7 @@ def estimate(
         _show_step(measured_step(span), here)
 
 
-def _show_formula(span: Experiment, costs: CausalLm, gpus: int, prompt_tokens: float) -> float:
+def _show_formula(span: "Experiment", costs: "CausalLm", gpus: int, prompt_tokens: float) -> float:
     """Prints the memory by part, and returns its peak, in bytes."""
     import torch
 
@@ -113,7 +111,7 @@ def _show_formula(span: Experiment, costs: CausalLm, gpus: int, prompt_tokens: f
     return parts["peak"].size
 
 
-def _machine(span: Experiment) -> tuple[str, float]:
+def _machine(span: "Experiment") -> tuple[str, float]:
     """Returns the name and the bytes of the device on which a step would run here."""
     import os
 

@@ -1,7 +1,5 @@
 """`groupwise experiments`: what can be trained by name."""
 
-from __future__ import annotations
-
 from typing import Annotated
 
 import typer

@@ -1,7 +1,5 @@
 """`groupwise schema`: the JSON schema of an experiment, for editors."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated
 

@@ -2,8 +2,6 @@
 for a method that raises.
 """
 
-from __future__ import annotations
-
 import inspect
 import json
 import math

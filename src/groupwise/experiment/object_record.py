@@ -2,8 +2,6 @@
 of the code that a run works with.
 """
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import inspect
@@ -157,13 +155,14 @@ class Arguments:
     rewards: dict[str, dict[str, Any]] | None = None
     data: RowsObject | str | None = None
     eval_data: EvaluationObjects = None
-    callbacks: list[str] | None = None
-    tools: tuple[ImportPath, ...] | None = None
+    callbacks: list[ImportPath] | None = None
+    tools: list[ImportPath] | None = None
 
     @property
     def for_domain(self) -> DomainObjects:
         """The objects that the domain's configuration takes."""
-        return DomainObjects(self.model, self.rewards, self.data, self.eval_data, self.tools)
+        tools = None if self.tools is None else tuple(self.tools)
+        return DomainObjects(self.model, self.rewards, self.data, self.eval_data, tools)
 
     def refer(self, name: str, value: Any, argument: str) -> ImportPath:
         """Returns the import path of an object: its own where another process can import it, otherwise that of an

@@ -20,8 +20,7 @@ from tokenizers.processors import TemplateProcessing
 from torch import Tensor
 from transformers import TrainerCallback
 
-from groupwise.config import ConfigError
-from groupwise.config.plain import flatten
+from groupwise.config import ConfigError, flatten
 from groupwise.integrations.trl import GRPOTrainer
 from groupwise.integrations.trl.trainer import STATE_FILE
 from groupwise.objective import Objective

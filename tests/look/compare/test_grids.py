@@ -14,7 +14,7 @@ import pytest
 from tests.experiment.tiny import TINY
 
 from groupwise.config import ConfigError
-from groupwise.experiment.loaded_run import check_start
+from groupwise.experiment.runner import check_start
 from groupwise.experiment.loading import load_experiment
 from groupwise.experiment.runner import run
 from groupwise_look.compare.grids import Cell, Variant, grid_lock, lay_out, run_grid, variants

@@ -2,8 +2,6 @@
 are computed here.
 """
 
-from __future__ import annotations
-
 import copy
 import json
 import warnings

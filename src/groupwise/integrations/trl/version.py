@@ -2,8 +2,6 @@
 key and method that it builds on.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Set
 
