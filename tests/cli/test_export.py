@@ -1,7 +1,5 @@
 """`export`: a folder that transformers loads, with a card that says where it comes from."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from pathlib import Path

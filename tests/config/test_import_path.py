@@ -1,7 +1,5 @@
 """One type for every key that names code: it is found wherever it stands, and no other key reaches an import."""
 
-from __future__ import annotations
-
 import ast
 import json
 import sys

@@ -1,7 +1,5 @@
 """Layers: later wins, and a changed kind starts its table anew."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, ClassVar, Literal

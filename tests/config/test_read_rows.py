@@ -1,7 +1,5 @@
 """One reader of tables: the same rows from every form of file, and one line on the row that cannot be read."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Experiments are found by name and by path, and files build on each other."""
 
-from __future__ import annotations
-
 import itertools
 import json
 from collections.abc import Iterable, Iterator

@@ -2,8 +2,6 @@
 wrote into a file or behind the command needs none.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path

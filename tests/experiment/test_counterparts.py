@@ -2,8 +2,6 @@
 then has.
 """
 
-from __future__ import annotations
-
 import itertools
 import shlex
 import tomllib
@@ -99,9 +97,7 @@ def test_every_key_of_every_table_is_answered_by_its_own_system() -> None:
     assert {named(row): answer for row, answer in answers if not is_answered(row, answer)} == {}
 
 
-@pytest.mark.parametrize(
-    "key", ["num_generations", "top_p", "epsilon", "beta", "warmup_steps", "ppo_epochs", "tau_pos"]
-)
+@pytest.mark.parametrize("key", ["num_generations", "top_p", "epsilon", "beta", "warmup_steps", "ppo_epochs"])
 def test_a_written_counterpart_gives_the_experiment_its_value(tmp_path, key):
     value = 0.5 if key in ("top_p", "epsilon", "beta", "tau_pos") else 6
     answer = counterpart(key, value) or ""

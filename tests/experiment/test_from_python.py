@@ -1,8 +1,6 @@
 # pyright: reportArgumentType=false
 """Runs on Python objects: what a run writes about them, what a resume asks for, and what is refused."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

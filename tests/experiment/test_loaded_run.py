@@ -1,7 +1,5 @@
 """A run as tables and objects."""
 
-from __future__ import annotations
-
 import json
 import statistics
 from pathlib import Path

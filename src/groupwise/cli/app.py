@@ -62,15 +62,12 @@ app = typer.Typer(
 def _print_versions(requested: bool) -> None:
     if requested:
         import platform
-        from importlib.metadata import PackageNotFoundError
-        from importlib.metadata import version as installed
+        from importlib.metadata import distributions
 
-        typer.echo(f"groupwise {installed('groupwise')}\npython {platform.python_version()} ({platform.platform()})")
+        installed = {distribution.name: distribution.version for distribution in distributions()}
+        typer.echo(f"groupwise {installed['groupwise']}\npython {platform.python_version()} ({platform.platform()})")
         for name in ("torch", "transformers", "peft", "pydantic"):
-            try:
-                typer.echo(f"{name} {installed(name)}")
-            except PackageNotFoundError:
-                typer.echo(f"{name} is not installed")
+            typer.echo(f"{name} {installed.get(name, 'is not installed')}")
         raise typer.Exit
 
 

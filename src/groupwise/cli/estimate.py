@@ -95,11 +95,6 @@ def _show_formula(span: "Experiment", costs: "CausalLm", gpus: int, prompt_token
         f"{shape.parameters / 1e6:,.1f} million weights, {shape.trained / 1e6:,.1f} million trained:"
         f" {shape.layers} layers of width {shape.hidden}, vocabulary {shape.vocabulary}"
     )
-    if gpus > train.prompts_per_step:
-        print_text(
-            f"{gpus - train.prompts_per_step} of the {gpus} devices get no prompt: a step has {train.prompts_per_step};"
-            " set train.prompts_per_step higher"
-        )
     rows = [(name, f"{part.size / 2**30:.3g}", part.formula) for name, part in parts.items()]
     title = f"Memory by formula, {prompt_tokens:.0f} + {costs.max_new_tokens} tokens"
     console().print(table(["part", "GiB a device", "formula"], rows, title=title, numbers=["GiB a device"]))

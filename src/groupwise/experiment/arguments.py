@@ -4,23 +4,91 @@ import inspect
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, final
 
 from pydantic import BaseModel
 
 from groupwise.config import ConfigError, ImportPath, check_plain, object_path
 from groupwise.config.tables import put
-from groupwise.domain.exported import EvaluationObjects, RowsObject
-from groupwise.experiment.object_record import (
-    DOMAIN_INSTANCE,
-    MODULE,
-    Arguments,
-    import_path_of,
-    type_name,
-    wrong_type,
-)
+from groupwise.domain.exported import DomainObjects, EvaluationObjects, RowsObject
+from groupwise.experiment.object_record import DOMAIN_INSTANCE, MODULE, ObjectRecord, import_path_of, record_of
 from groupwise.reward import Reward
+
+
+@final
+@dataclass
+class Arguments:
+    """Objects of a program, and the keys that refer to them.
+
+    Args:
+        objects: name -> object, for `groupwise.config.holding`.
+        records: name -> the record in `config.json` of an object that no import path names.
+        model: the domain's model: a folder, or the import paths of a model and its tokenizer.
+        domain: the keys of the domain's table that follow from its instance, class or kind.
+        objective: the keys of the experiment that state the method.
+        rewards, data, eval_data: the arguments in the form that the domain takes.
+        callbacks, tools: import paths; None where the argument was left out.
+    """
+
+    objects: dict[str, Any] = field(default_factory=dict)
+    records: dict[str, ObjectRecord] = field(default_factory=dict)
+    model: str | tuple[ImportPath, ImportPath] | None = None
+    domain: dict[str, Any] = field(default_factory=dict)
+    objective: dict[str, Any] = field(default_factory=dict)
+    rewards: dict[str, dict[str, Any]] | None = None
+    data: RowsObject | str | None = None
+    eval_data: EvaluationObjects = None
+    callbacks: list[ImportPath] | None = None
+    tools: list[ImportPath] | None = None
+
+    @property
+    def for_domain(self) -> DomainObjects:
+        """The objects that the domain's configuration takes."""
+        tools = None if self.tools is None else tuple(self.tools)
+        return DomainObjects(self.model, self.rewards, self.data, self.eval_data, tools)
+
+    def refer(self, name: str, value: Any, argument: str) -> ImportPath:
+        """Returns the import path of an object: its own where another process can import it, otherwise that of an
+        object which the run holds.
+
+        Args:
+            name: the object's name in the run.
+            argument: the argument of `groupwise.train` that is the object.
+        """
+        path = import_path_of(value)
+        if path is not None:
+            return ImportPath(path)
+        return self.hold(name, value, argument)
+
+    def hold(self, name: str, value: Any, argument: str) -> ImportPath:
+        """Adds an object to those that the run holds, and returns its import path.
+
+        Args:
+            name: the object's name in the run.
+            argument: the argument of `groupwise.train` that is the object.
+        """
+        self.objects[name] = value
+        self.records[name] = record_of(value, argument)
+        return object_path(name)
+
+
+def type_name(value: Any) -> str:
+    """Returns the name of a value's type, or of a class itself, with its module.
+
+    Example:
+        >>> type_name(3), type_name(ImportPath)
+        ('int', 'groupwise.config.import_path.ImportPath')
+    """
+    kind = value if inspect.isclass(value) else type(value)
+    return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
+
+
+def wrong_type(argument: str, value: Any, advice: str) -> ConfigError:
+    """Returns the error of an argument of a type that it does not take."""
+    return ConfigError(f"{argument}: an object of type {type_name(value)} was given; {advice}")
+
 
 # The argument `domain` of `groupwise.train`: an object, a class, or the name of a kind.
 

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 from groupwise.config import ConfigError, Problem, holding, merge, nearest, read_json
 from groupwise.domain.callable import DOMAINS
 from groupwise.domain.exported import DomainObjects
-from groupwise.experiment.arguments import nested_changes, read_arguments
+from groupwise.experiment.arguments import Arguments, nested_changes, read_arguments, wrong_type
 from groupwise.experiment.catalogue import PROMPTS, Source, find
 from groupwise.experiment.loading import load_source
-from groupwise.experiment.object_record import DOMAIN_INSTANCE, Arguments, check_objects, objects_of, wrong_type
+from groupwise.experiment.object_record import DOMAIN_INSTANCE, check_objects, objects_of
 from groupwise.experiment.schema import Experiment
 
 if TYPE_CHECKING:
@@ -125,7 +125,7 @@ def resume(
     with holding(arguments.objects):
         file = Path(folder) / "config.json"
         records = objects_of(read_json(file), str(file)) if file.is_file() else {}
-        check_objects(Path(folder), records, arguments)
+        check_objects(Path(folder), records, arguments.records)
         return runner.resume(folder, run_code=run_code)
 
 

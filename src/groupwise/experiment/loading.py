@@ -11,14 +11,7 @@ from groupwise.config import ConfigError, Problem
 from groupwise.experiment import code_consent
 from groupwise.experiment.catalogue import Source, find, shipped
 from groupwise.experiment.counterparts import with_counterparts
-from groupwise.experiment.schema import (
-    Experiment,
-    Tree,
-    edited_slots,
-    preset_slots,
-    refuse_kind,
-    value_at,
-)
+from groupwise.experiment.schema import Experiment, edited_slots, preset_slots, refuse_kind, value_at
 from groupwise.objective.method import is_own
 from groupwise.objective.objective import Slots
 from groupwise.objective.preset import lineage, objective_from, read_overlay
@@ -210,7 +203,7 @@ def edits(experiment: Experiment) -> dict[str, tuple[Any, Any]]:
 # The layers of an experiment: the method's preset, then the experiment's files, then `key=value`.
 
 
-def stack(layers: Sequence[Mapping[str, Any]]) -> Tree:
+def stack(layers: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Merges tables over each other and over the preset of their method; a later table wins.
 
     Every kind is stated before the next table is merged, so that a table which names the same kind again keeps the
@@ -231,7 +224,7 @@ def stack(layers: Sequence[Mapping[str, Any]]) -> Tree:
     for layer in layers:
         refuse_kind(layer, "")
     method = next((layer["method"] for layer in reversed(layers) if "method" in layer), "grpo")
-    top: Tree = {"method": method, **preset_slots(method)}
+    top: dict[str, Any] = {"method": method, **preset_slots(method)}
     for layer in layers:
         whole_run = {key: value for key, value in layer.items() if key not in ("stages", "controls")}
         top = config.merge(top, whole_run, Experiment)
@@ -245,7 +238,7 @@ def stack(layers: Sequence[Mapping[str, Any]]) -> Tree:
     return tree
 
 
-def _in_sets(table: Mapping[str, Any], change: Callable[[Mapping[str, Any]], Tree]) -> Tree:
+def _in_sets(table: Mapping[str, Any], change: Callable[[Mapping[str, Any]], dict[str, Any]]) -> dict[str, Any]:
     """Returns the table with the `set` of every stage and control changed."""
 
     def changed(span: Any) -> Any:
@@ -261,7 +254,7 @@ def _in_sets(table: Mapping[str, Any], change: Callable[[Mapping[str, Any]], Tre
     return tree
 
 
-def _stages(below: Any, above: Any, top: Tree) -> Any:
+def _stages(below: Any, above: Any, top: dict[str, Any]) -> Any:
     if not isinstance(above, Mapping):
         return [_span(None, stage, top) for stage in above] if isinstance(above, list | tuple) else above
     stages = below if isinstance(below, list | tuple) else []
@@ -279,7 +272,7 @@ def _stages(below: Any, above: Any, top: Tree) -> Any:
     ]
 
 
-def _controls(below: Any, above: Any, top: Tree) -> Any:
+def _controls(below: Any, above: Any, top: dict[str, Any]) -> Any:
     if not isinstance(above, Mapping):
         return {} if above is None else above
     below = below if isinstance(below, Mapping) else {}
@@ -287,7 +280,7 @@ def _controls(below: Any, above: Any, top: Tree) -> Any:
     return {name: control for name, control in controls.items() if control is not None}
 
 
-def _span(below: Any, above: Any, top: Tree) -> Any:
+def _span(below: Any, above: Any, top: dict[str, Any]) -> Any:
     """Lays a stage or a control over another. The kinds in its `set` are those of its method, or of the top level."""
     if not isinstance(above, Mapping):
         return above
@@ -340,7 +333,7 @@ def refuse_length(tables: Sequence[Mapping[str, Any]]) -> None:
         raise ConfigError(Problem(f"train.num_steps = {train['num_steps']}", message))
 
 
-def unfold(table: Mapping[str, Any], folder: Path) -> list[Tree]:
+def unfold(table: Mapping[str, Any], folder: Path) -> list[dict[str, Any]]:
     """Returns the layers of a table. A method that is a user's file becomes layers that name a published method, so
     that a run records every slot and can be resumed without the file. Of a run's record only the slots that differ from
     its method stay, so that another method may be laid over it.
@@ -376,8 +369,8 @@ def unfold(table: Mapping[str, Any], folder: Path) -> list[Tree]:
     return [{"method": "+".join([below, *overlays])}, *slots, other_keys]
 
 
-def _merged(layers: Sequence[Tree]) -> Tree:
-    tree: Tree = {}
+def _merged(layers: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    tree: dict[str, Any] = {}
     for layer in layers:
         tree = config.merge(tree, layer)
     return tree

@@ -2,8 +2,6 @@
 parameter.
 """
 
-from __future__ import annotations
-
 import gc
 import json
 import warnings
