@@ -429,12 +429,6 @@ def test_every_preset_trains_and_accumulation_changes_nothing(folder: Path, name
     assert split[0].objective_state.step == 2
 
 
-@pytest.mark.parametrize("name", [name for name in method_names() if served(name) is None])
-def test_a_preset_for_other_domains_is_refused_by_name(folder: Path, name: str) -> None:
-    with pytest.raises(ValueError, match=r"TRL gives only entropy, log_prob, score_norm"):
-        run(GRPOTrainer, folder, {}, objective=name)
-
-
 def test_what_the_head_gives_is_what_the_logits_say(folder: Path) -> None:
     trainer, _ = run(
         GRPOTrainer,
