@@ -10,13 +10,12 @@ from typer.core import TyperCommand
 from groupwise.cli.check import check
 from groupwise.cli.estimate import estimate
 from groupwise.cli.evaluate import evaluate
-from groupwise.cli.experiments import experiments
+from groupwise.cli.experiments import experiments, schema
 from groupwise.cli.export import export
 from groupwise.cli.init import init
 from groupwise.cli.methods import methods
 from groupwise.cli.output import print_error
 from groupwise.cli.sample import sample
-from groupwise.cli.schema import schema
 from groupwise.cli.train import resume, train
 from groupwise.plugins import absent, installed_points
 from groupwise.processes import end_with_parent
