@@ -1,7 +1,5 @@
 """The command, called as a shell calls it but inside this process, and one finished run that several tests look at."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """What is told in one message, and what keeps its traceback."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from datetime import timedelta
@@ -25,21 +23,8 @@ from groupwise.training.distributed import World
 
 def test_every_verb_is_there_and_explains_itself(groupwise):
     out = groupwise("--help").out
-    verbs = [
-        "train",
-        "resume",
-        "check",
-        "evaluate",
-        "sample",
-        "compare",
-        "doctor",
-        "export",
-        "experiments",
-        "methods",
-        "schema",
-    ]
-    assert all(verb in out for verb in verbs)
-    for verb in verbs:
+    for verb in ("train", "resume", "check", "evaluate", "sample", "compare", "doctor", "export", "methods", "schema"):
+        assert verb in out
         ended = groupwise(verb, "--help")
         assert (ended.status, ended.err) == (0, "")
         assert f"groupwise {verb}" in ended.out
@@ -133,12 +118,12 @@ def test_a_run_folder_that_was_damaged(groupwise, finished: Path, tmp_path: Path
         ["train", "--out", tmp_path / "again"],
     ):
         ended = groupwise(verb[0], run, *verb[1:])
-        assert (ended.status, "config.json: not valid JSON" in ended.err) == (2, True), (verb, ended)
+        assert (ended.status, "config.json: is no JSON" in ended.err) == (2, True), (verb, ended)
     (run / "config.json").write_text('{"seed": 0}')
     assert "lacks name, method, trust, domain" in groupwise("export", run, "--out", tmp_path / "model").err
     (run / "config.json").write_text(whole)
     (run / "summary.json").write_text('{"metric": ')
-    assert "summary.json: not valid JSON" in groupwise("export", run, "--out", tmp_path / "model").err
+    assert "summary.json: is no JSON" in groupwise("export", run, "--out", tmp_path / "model").err
     assert not (tmp_path / "model").exists()
 
 

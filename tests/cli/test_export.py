@@ -1,7 +1,5 @@
 """`export`: a folder that transformers loads, with a card that says where it comes from."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from pathlib import Path
@@ -101,16 +99,17 @@ def test_a_checkpoint_is_exported_where_no_model_of_its_step_was_kept(groupwise,
 
 
 def test_a_domain_that_no_file_describes_is_handed_over_again(groupwise, tmp_path: Path):
-    from tests.experiment.test_from_python import WALK, Walk
+    from tests.domain.callable.reach import Reach
+    from tests.experiment.test_from_python import REACH
 
     import groupwise as library
     from groupwise.streams import Streams
 
-    class Local(Walk):
+    class Local(Reach):
         """A class inside a function, which no import path finds."""
 
     run, out = tmp_path / "run", tmp_path / "out"
-    library.train(domain=Local(Walk.Settings(), streams=Streams(0)), out=run, **WALK)
+    library.train(domain=Local(Reach.Settings(), streams=Streams(0), device="cpu"), out=run, **REACH)
     ended = groupwise("export", run, "--out", out)
     assert ended.status == 0, ended
     assert f"Load it: groupwise.load_run({str(run)!r}).domain(domain=...)" in ended.out

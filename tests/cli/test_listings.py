@@ -1,7 +1,5 @@
 """`experiments`: every shipped one, without loading anything heavy."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

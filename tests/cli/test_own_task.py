@@ -1,7 +1,5 @@
 """A task of one's own: its options behind the command, the files that `init` writes, and the bound of its minutes."""
 
-from __future__ import annotations
-
 import json
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A run of restoration, and what the commands that it suggests at its end give."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -2,8 +2,6 @@
 to write.
 """
 
-from __future__ import annotations
-
 import json
 import shutil
 import sys

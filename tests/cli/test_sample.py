@@ -1,16 +1,11 @@
 """`sample`: what a trained model writes."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 
 import pytest
 from tests.domain.language.calling_model import calling_model
-from tests.training.toy import ToyDomain
 
-from groupwise.cli.sample import _refused_prompt
-from groupwise.config import ConfigError
 from groupwise.domain.language.config import LanguageConfig
 
 
@@ -119,12 +114,6 @@ def test_a_model_folder_with_a_short_context_answers(groupwise, calling: Path) -
     ended = groupwise("sample", calling / "model", "--prompt", "2 plus 3 ?")
     assert ended.status == 0, ended
     assert ended.out.startswith("2 plus 3 ?"), ended
-
-
-@pytest.mark.parametrize(("raised", "told"), [(KeyError("zebra"), True), (RuntimeError("broken"), False)])
-def test_only_a_failed_look_up_is_laid_to_the_typed_word(raised: Exception, told: bool) -> None:
-    with pytest.raises(ConfigError if told else RuntimeError), _refused_prompt(ToyDomain(), "zebra"):
-        raise raised
 
 
 def test_tools_that_no_file_describes_are_left_out_of_an_answer() -> None:

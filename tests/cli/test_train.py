@@ -1,7 +1,5 @@
 """`train`: what it says at the end, and what lies in the run folder."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from pathlib import Path

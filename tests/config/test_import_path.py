@@ -1,18 +1,15 @@
 """One type for every key that names code: it is found wherever it stands, and no other key reaches an import."""
 
-from __future__ import annotations
-
 import ast
 import json
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from pathlib import Path
-from typing import Any, ClassVar, get_args
+from typing import Any, ClassVar
 
 import pytest
 import torch
-from pydantic import BaseModel
 from torch import Tensor
 
 from groupwise.config import (
@@ -21,7 +18,6 @@ from groupwise.config import (
     ConfigError,
     ImportPath,
     InModule,
-    OpenKinds,
     import_paths,
     may_run,
     raised_at,
@@ -35,7 +31,6 @@ from groupwise.domain.language.config import DataConfig
 from groupwise.domain.language.data import split
 from groupwise.domain.language.environment import CallableEnvironment, Tools
 from groupwise.domain.language.source import Cups, Rows
-from groupwise.experiment.schema import Experiment
 from groupwise.objective import Objective
 from groupwise.objective.decisions import Decisions, Surrogate
 from groupwise.objective.slot import TrustSlot
@@ -49,42 +44,6 @@ from groupwise_images.reward.classifier import Classifier
 
 SOURCE = Path(__file__).resolve().parents[2] / "src"
 
-KEYS = {
-    "CallableDegradation.path",
-    "DifferentiableLoss.path",
-    "ChatTools.tools",
-    "OptimiserFromPath.path",
-    "SyncFromPath.path",
-    "ModelObjects.model",
-    "Pretrained.pipeline",
-    "ModelObjects.tokenizer",
-    "Rows.held_out_path",
-    "Rows.path",
-    "CallableDomain.path",
-    "CallableAdmission.path",
-    "CallableAdvantage.path",
-    "CallableAggregation.path",
-    "CallableCorrection.path",
-    "CallableCredit.path",
-    "CallableDivergence.path",
-    "CallableRatio.path",
-    "CallableSmoothing.path",
-    "CallableTrust.path",
-    "CallableFixed.path",
-    "CallableMatching.path",
-    "CallableReference.path",
-    "CallableReward.path",
-    "CallableSchedule.path",
-    "Classifier.function",
-    "WinRate.function",
-    "TrainConfig.callbacks",
-    "DataConfig.map",
-    "DemonstrationsConfig.writer",
-    "CallableEnvironment.path",
-    "CallableNetwork.path",
-    "Tools.tools",
-}
-"""Every key of an experiment whose value is imported."""
 
 IMPORTERS = {
     "groupwise/config/import_path.py": "what a configuration names, through its one door",
@@ -114,31 +73,6 @@ class Outer(Config):
     many: tuple[Inner, ...] = ()
     named: Mapping[str, Inner | str] = {}
     text: str = ""
-
-
-def models(annotation: Any, seen: set[type]) -> Iterator[type[BaseModel]]:
-    """Every model that may stand below an annotation."""
-    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        if annotation not in seen:
-            seen.add(annotation)
-            yield annotation
-            for field in annotation.model_fields.values():
-                yield from models(field.annotation, seen)
-                for kinds in (mark for mark in field.metadata if isinstance(mark, OpenKinds)):
-                    for kind in kinds.names():
-                        yield from models(kinds.config(kind), seen)
-        return
-    for part in get_args(getattr(annotation, "__value__", annotation)):
-        yield from models(part, seen)
-        if isinstance(part, OpenKinds):
-            for kind in part.names():
-                yield from models(part.config(kind), seen)
-
-
-def parts(annotation: Any) -> Iterator[Any]:
-    yield annotation
-    for part in get_args(getattr(annotation, "__value__", annotation)):
-        yield from parts(part)
 
 
 def test_import_paths_are_collected_from_every_depth_of_a_table() -> None:
@@ -185,16 +119,6 @@ def test_where_no_entry_points_are_served_a_module_is_named() -> None:
         validate(Strict, {"path": "an_entry"})
     (place,) = import_paths(validate(Strict, {"path": "a:b"}))
     assert place.path == "a:b"
-
-
-def test_the_keys_of_an_experiment_that_name_code_are_listed() -> None:
-    code_keys = {
-        f"{model.__name__}.{name}"
-        for model in models(Experiment, set())
-        for name, field in model.model_fields.items()
-        if any(part is ImportPath for part in parts(field.annotation))
-    }
-    assert code_keys == KEYS
 
 
 BY_NAME = {

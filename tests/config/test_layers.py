@@ -1,7 +1,5 @@
 """Layers: later wins, and a changed kind starts its table anew."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, ClassVar, Literal
@@ -13,7 +11,6 @@ from groupwise.config import (
     Config,
     ConfigError,
     difference,
-    fill_kinds,
     merge,
     parse_overrides,
     parse_value,
@@ -21,7 +18,6 @@ from groupwise.config import (
     read_json_lines,
     read_toml,
     validate,
-    words_as_kinds,
 )
 
 
@@ -153,7 +149,7 @@ class Whole(Config):
 
 def test_kinds_are_filled_at_every_depth_where_a_default_has_one():
     tree = {"middle": {"part": {"size": 5}}, "list": [{"part": {"size": 6}}]}
-    filled = fill_kinds(Whole, tree)
+    filled = merge({}, tree, Whole)
     assert filled == {
         "middle": {"kind": "middle", "part": {"kind": "other", "size": 5}},
         "list": [{"part": {"kind": "other", "size": 6}}],
@@ -169,11 +165,11 @@ def test_tables_with_a_kind_without_default_or_unknown_stay_as_they_are():
         "unknown": {"size": 1},
         "list": 3,
     }
-    assert fill_kinds(Whole, tree) == tree
+    assert merge({}, tree, Whole) == tree
 
 
 def test_naming_the_default_kind_again_keeps_the_keys_beside_it():
-    base = fill_kinds(Whole, {"middle": {"part": {"size": 5}}})
+    base = merge({}, {"middle": {"part": {"size": 5}}}, Whole)
     assert merge(base, {"middle": {"part": {"kind": "other"}}})["middle"]["part"] == {"kind": "other", "size": 5}
 
 
@@ -185,7 +181,7 @@ def test_a_kind_that_nobody_can_write_is_not_filled_in():
     class Chain(Config):
         entry: Entry | None = Entry()
 
-    assert fill_kinds(Chain, {"entry": {"size": 2}}, Chain()) == {"entry": {"size": 2}}
+    assert merge({}, {"entry": {"size": 2}}, Chain(), Chain) == {"entry": {"size": 2}}
 
 
 def test_a_word_where_a_table_is_meant_is_its_kind_and_a_text_where_one_may_stand_is_itself():
@@ -200,7 +196,7 @@ def test_a_word_where_a_table_is_meant_is_its_kind_and_a_text_where_one_may_stan
         fixed: Literal["inner"] | Inner = "inner"
 
     written = {"part": "other", "several": ["inner", {"size": 3}], "named": {"a": "inner"}, "text": "inner"}
-    filled = fill_kinds(Table, {**written, "fixed": "inner"})
+    filled = merge({}, {**written, "fixed": "inner"}, Table)
     assert filled == {
         "part": {"kind": "other"},
         "several": [{"kind": "inner"}, {"size": 3}],
@@ -208,15 +204,13 @@ def test_a_word_where_a_table_is_meant_is_its_kind_and_a_text_where_one_may_stan
         "text": "inner",
         "fixed": "inner",
     }
-    assert fill_kinds(Table, {"part": "no_kind"}) == {"part": {"kind": "no_kind"}}
+    assert merge({}, {"part": "no_kind"}, Table) == {"part": {"kind": "no_kind"}}
 
 
 def test_a_word_over_a_table_of_its_kind_keeps_the_keys_of_the_table():
     below = {"middle": {"part": {"kind": "other", "size": 5}}}
     for written in ("other", {"kind": "other"}):
-        over = words_as_kinds(Whole, {"middle": {"part": written}}, below)
-        assert merge(below, over) == below
-    assert words_as_kinds(Whole, {"middle": {"part": {"size": 6}}}, below) == {"middle": {"part": {"size": 6}}}
+        assert merge(below, {"middle": {"part": written}}, Whole) == {"middle": {"kind": "middle", **below["middle"]}}
 
 
 # Files that cannot be read are named, with the line.

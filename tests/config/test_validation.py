@@ -1,7 +1,5 @@
 """Strict validation: every problem at once, with path, value, allowed names and the nearest one."""
 
-from __future__ import annotations
-
 import json
 import os
 from pathlib import Path
@@ -72,7 +70,7 @@ class Train(Config):
     stop: tuple[str, ...] = ()
 
     @model_validator(mode="after")
-    def _even(self) -> Train:
+    def _even(self) -> "Train":
         if self.num_steps == 99:
             raise ValueError("num_steps = 99 is refused; write 98")
         if self.num_steps == 98:

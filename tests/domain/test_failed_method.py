@@ -2,14 +2,12 @@
 place.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from tests.experiment.test_from_python import Walk
+from tests.domain.callable.reach import Reach
 from tests.marks import slow_but
 
 import groupwise
@@ -23,11 +21,10 @@ from groupwise.streams import Streams
 METHODS = ("prompts", "sample", "reward", "score", "backward", "describe", "evaluate", "save", "tables", "close")
 
 
-class Failing(Walk):
-    """A walk one of whose methods fails from a step on, or returns another text (`returns`)."""
+class Failing(Reach):
+    """A domain one of whose methods fails from a step on, or returns another text (`returns`)."""
 
-    class Settings(groupwise.Config):
-        width: float = 0.3
+    class Settings(Reach.Settings):
         method: str = ""
         from_step: int = 0
         returns: str = ""
@@ -44,13 +41,13 @@ class Failing(Walk):
         return self._fail("prompts") or super().prompts(indices)
 
     def sample(self, prompts: Any, group_size: int, *, step: int, **options: Any) -> Any:
-        self.step = step + 1
-        return self._fail("sample") or super().sample(prompts, group_size, step=step, **options)
+        samples = self._fail("sample") or super().sample(prompts, group_size, step=step, **options)
+        self.step = step + 1  # Sampling scores too: the score of this step is the first that fails.
+        return samples
 
     def reward(self, samples: Any) -> Any:
         return self._fail("reward") or super().reward(samples)
 
-    @torch.enable_grad()
     def score(self, samples: Any, rows: Any, requires: Any) -> Any:
         return self._fail("score") or super().score(samples, rows, requires)
 
@@ -93,7 +90,7 @@ def told(text: str, method: str) -> None:
 
 @pytest.mark.parametrize("method", slow_but(("score", "evaluate", "backward"), METHODS))
 def test_a_run_ends_in_one_line(method: str, tmp_path: Path) -> None:
-    domain = Failing(Failing.Settings(method=method, from_step=3), streams=Streams(0))
+    domain = Failing(Failing.Settings(method=method, from_step=3), streams=Streams(0), device="cpu")
     with pytest.raises(ConfigError) as caught:
         groupwise.train(
             domain=domain,
@@ -117,13 +114,13 @@ class Noised(Failing):
 
 
 def test_the_method_is_named_whoever_calls_it() -> None:
-    domain = Noised(Noised.Settings(), streams=Streams(0))
+    domain = Noised(Noised.Settings(), streams=Streams(0), device="cpu")
     line = r"^domain: Noised\.noised raised LookupError: no noise \(at .*test_failed_method\.py:\d+ in noised\)$"
     with pytest.raises(ConfigError, match=line), naming_failed_method(domain):
         domain.noised(None, None, streams=None, step=0)
 
 
-class Raising(Walk):
+class Raising(Reach):
     """One that raises what it is told to."""
 
     def asked(self, text: Any) -> Any:
@@ -134,7 +131,7 @@ class Raising(Walk):
     "error", [ConfigError("write 3"), RewardError("no reward"), StorageError("full"), MemoryError()]
 )
 def test_errors_that_name_a_remedy_and_memory_stay(error: Exception) -> None:
-    domain = Raising(Raising.Settings(), streams=Streams(0))
+    domain = Raising(Raising.Settings(), streams=Streams(0), device="cpu")
     with pytest.raises(type(error)) as caught, naming_failed_method(domain):
         domain.asked(error)
     assert caught.value is error

@@ -2,8 +2,6 @@
 some steps ends in one line that names the method, what it returned and what it has to return.
 """
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Callable

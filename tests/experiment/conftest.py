@@ -1,7 +1,5 @@
 """A real experiment that is small enough to run in a second or two."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -2,8 +2,6 @@
 wrote into a file or behind the command needs none.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -25,21 +23,9 @@ PLACES: dict[str, tuple[str, Callable[[dict[str, Any]], Any]]] = {
         "domain.rewards.r.path",
         lambda c: c["domain"]["rewards"].update(r={"kind": "callable", "path": "trap:f"}),
     ),
-    "judge": (
-        "domain.rewards.r.path",
-        lambda c: c["domain"]["rewards"].update(r={"kind": "callable", "path": "trap:f", "role": "judge"}),
-    ),
-    "process": (
-        "domain.rewards.r.path",
-        lambda c: c["domain"]["rewards"].update(r={"kind": "callable", "path": "trap:f", "isolation": "process"}),
-    ),
     "win_rate": (
         "domain.rewards.r.function",
         lambda c: c["domain"]["rewards"].update(r={"kind": "win_rate", "function": "trap:f"}),
-    ),
-    "classifier": (
-        "domain.rewards.r.function",
-        lambda c: c["domain"]["rewards"].update(r={"kind": "classifier", "function": "trap:f"}),
     ),
     "environment": (
         "domain.environment.path",
@@ -54,10 +40,6 @@ PLACES: dict[str, tuple[str, Callable[[dict[str, Any]], Any]]] = {
     "stage": (
         "stages.grpo.set.train.callbacks[0]",
         lambda c: c["stages"][1]["set"].update(train={"callbacks": ["trap:f"]}),
-    ),
-    "stage's trust": (
-        "stages.grpo.set.trust.path",
-        lambda c: c["stages"][1]["set"].update(trust={"kind": "callable", "path": "trap:f"}),
     ),
     "control": (
         "controls.supervised.set.domain.data.map",

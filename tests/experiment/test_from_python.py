@@ -1,8 +1,6 @@
 # pyright: reportArgumentType=false
 """Runs on Python objects: what a run writes about them, what a resume asks for, and what is refused."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal
@@ -15,6 +13,7 @@ from typing import Any
 import pytest
 import torch
 from peft import LoraConfig, get_peft_model
+from tests.domain.callable.reach import Reach
 from torch import nn
 from transformers import LlamaConfig, LlamaForSequenceClassification
 
@@ -22,7 +21,7 @@ import groupwise
 from groupwise.causal_lm.config import SmallModelConfig
 from groupwise.causal_lm.small import character_tokenizer, small_model
 from groupwise.config import ConfigError
-from groupwise.experiment.held_out import evaluations, final_scores
+from groupwise.experiment.loaded_run import evaluations, final_scores
 from groupwise.reward import ExactAnswer
 from groupwise.streams import Streams
 
@@ -280,82 +279,20 @@ def test_several_evaluation_sets_have_metrics_of_their_own(tmp_path: Path, capsy
     )
 
 
-class Walk(groupwise.Domain):
-    """A Gaussian step towards 1 from where the prompt stands."""
-
-    unit, density, num_prompts, metric_names = "nats per step", True, 8, ("score",)
-
-    class Settings(groupwise.Config):
-        width: float = 0.3
-
-    def __init__(self, settings: Any, *, streams: Streams, device: str = "cpu") -> None:
-        self.settings = settings
-        self.module = nn.Linear(1, 1, device=device)
-        with torch.no_grad():
-            self.module.weight.fill_(0.0)
-            self.module.bias.fill_(float(torch.rand(1, generator=streams.generator("walk"))))
-
-    def _normal(self, prompts: Any) -> torch.distributions.Normal:
-        places = torch.tensor([[float(prompt.columns["place"])] for prompt in prompts])
-        return torch.distributions.Normal(self.module(places), self.settings.width)
-
-    def prompts(self, indices: Sequence[int]) -> list[Any]:
-        from groupwise.domain.protocol import Prompt
-
-        return [Prompt(str(index), {"place": index / 8}) for index in indices]
-
-    def sample(self, prompts: Any, group_size: int, *, streams: Any, step: int, settings: Any, requires: Any) -> Any:
-        from groupwise.domain.protocol import Samples
-
-        members = [prompt for prompt in prompts for _ in range(group_size)]
-        noise = torch.tensor(
-            [
-                [float(torch.randn(1, generator=streams.generator("step", step, prompt.key, member)))]
-                for prompt in prompts
-                for member in range(group_size)
-            ]
-        )
-        normal = self._normal(members)
-        steps = (normal.mean + (0.0 if "top_k" in settings else self.settings.width) * noise).detach()
-        return Samples(
-            prompts=list(prompts),
-            group=torch.arange(len(prompts)).repeat_interleave(group_size),
-            mask=torch.ones(len(members), 1, dtype=torch.bool),
-            old_log_prob=normal.log_prob(steps).detach(),
-            payload={"steps": steps},
-        )
-
-    def reward(self, samples: Any) -> Any:
-        from groupwise.reward import RewardTable
-
-        return RewardTable({"near": (-(samples.payload["steps"][:, 0] - 1).abs()).tolist()}, {"near": 1.0})
-
-    def score(self, samples: Any, rows: Any, requires: Any) -> Any:
-        from groupwise.records import Scored
-
-        members = [samples.prompts[int(samples.group[row])] for row in rows.clamp(min=0)]
-        return Scored(self._normal(members).log_prob(samples.payload["steps"][rows.clamp(min=0)]))
-
-    def evaluate(self, *, streams: Any) -> Any:
-        from groupwise.domain.protocol import Evaluation
-
-        return Evaluation({"score": float(self._normal(self.prompts([0])).mean.detach())})
-
-
-WALK: dict[str, Any] = {"train": {"num_steps": 2, "prompts_per_step": 2, "group_size": 4}, "track.console": "none"}
+REACH: dict[str, Any] = {"train": {"num_steps": 2, "prompts_per_step": 2, "group_size": 4}, "track.console": "none"}
 
 
 def test_a_domain_object_is_described_by_its_class_and_settings(tmp_path: Path) -> None:
-    domain = Walk(Walk.Settings(width=0.2), streams=Streams(7))
-    initial_bias = float(domain.module.bias.detach())
-    groupwise.train(domain=domain, out=tmp_path / "run", **WALK)
-    assert float(domain.module.bias.detach()) != initial_bias, "the object itself is trained"
+    domain = Reach(Reach.Settings(deviation=0.2), streams=Streams(7), device="cpu")
+    initial = float(domain.module[0].bias.detach().sum())
+    groupwise.train(domain=domain, out=tmp_path / "run", **REACH)
+    assert float(domain.module[0].bias.detach().sum()) != initial, "the object itself is trained"
     config = json.loads((tmp_path / "run" / "config.json").read_text())
-    assert config["domain"]["path"] == f"{__name__}:Walk"
-    assert config["domain"]["settings"] == {"width": 0.2}
+    assert config["domain"]["path"] == "tests.domain.callable.reach:Reach"
+    assert config["domain"]["settings"] == {"num_train": 64, "num_actions": 5, "deviation": 0.2}
     assert list(config["objects"]) == ["domain_instance"]
     opened = groupwise.load_run(tmp_path / "run").domain(run_code=True)
-    assert torch.equal(opened.module.bias, domain.module.bias)
+    assert torch.equal(opened.module[0].bias, domain.module[0].bias)
 
 
 def test_a_domain_that_a_program_built_is_asked_for_again(tmp_path: Path) -> None:
@@ -363,35 +300,35 @@ def test_a_domain_that_a_program_built_is_asked_for_again(tmp_path: Path) -> Non
         raise KeyboardInterrupt
 
     def built() -> Any:
-        return Walk(Walk.Settings(), streams=Streams(7))
+        return Reach(Reach.Settings(), streams=Streams(7), device="cpu")
 
     with pytest.raises(KeyboardInterrupt):
-        groupwise.train(domain=built(), callbacks=[fail], out=tmp_path / "run", seed=1, **WALK)
+        groupwise.train(domain=built(), callbacks=[fail], out=tmp_path / "run", seed=1, **REACH)
     callbacks = [lambda step, metrics: None]
-    with pytest.raises(ConfigError, match=r"domain \(Walk.*resume\(.*, domain=\.\.\.\)"):
+    with pytest.raises(ConfigError, match=r"domain \(Reach.*resume\(.*, domain=\.\.\.\)"):
         groupwise.resume(tmp_path / "run", callbacks=callbacks, run_code=True)
     resumed = groupwise.resume(tmp_path / "run", domain=built(), callbacks=callbacks, run_code=True)
     assert resumed.summary["steps"] == 2
 
 
 def test_a_domain_of_a_function_is_an_object_and_a_class_of_one_too(tmp_path: Path) -> None:
-    class Local(Walk):
+    class Local(Reach):
         pass
 
-    groupwise.train(domain=Local(Walk.Settings(), streams=Streams(0)), out=tmp_path / "a", **WALK)
+    groupwise.train(domain=Local(Reach.Settings(), streams=Streams(0), device="cpu"), out=tmp_path / "a", **REACH)
     assert json.loads((tmp_path / "a" / "config.json").read_text())["domain"]["path"] == "groupwise.objects:domain"
-    groupwise.train(domain=Local, out=tmp_path / "b", **WALK, **{"domain.settings.width": 0.5})
+    groupwise.train(domain=Local, out=tmp_path / "b", **REACH, **{"domain.settings.deviation": 0.5})
     config = json.loads((tmp_path / "b" / "config.json").read_text())
-    assert (list(config["objects"]), config["domain"]["settings"]) == (["domain"], {"width": 0.5})
-    assert groupwise.load_run(tmp_path / "b").domain(domain=Local).num_prompts == 8
+    assert (list(config["objects"]), config["domain"]["settings"]["deviation"]) == (["domain"], 0.5)
+    assert groupwise.load_run(tmp_path / "b").domain(domain=Local).num_prompts == 64
     with pytest.raises(ConfigError, match=r"domain \(class .*Local.*resume\(.*, domain=\.\.\.\)"):
         groupwise.resume(tmp_path / "b")
 
 
 def test_a_module_is_trained_for_a_domain(tmp_path: Path) -> None:
-    module = nn.Linear(1, 1)
+    module = nn.Linear(4, 2)
     initial_bias = module.bias.detach().clone()
-    groupwise.train(module, domain=Walk, out=tmp_path / "run", **WALK)
+    groupwise.train(module, domain=Reach, out=tmp_path / "run", **REACH)
     assert not torch.equal(module.bias, initial_bias)
 
 
@@ -421,9 +358,9 @@ class _Positional:
         ({"rewards": []}, "rewards: none was given; give a function"),
         (
             {"rewards": lambda: [1.0]},
-            r"<lambda>\(\) takes none of prompts, completions and completion_ids.*write def reward",
+            r"<lambda> cannot be called as reward.*write def reward",
         ),
-        ({"rewards": _Positional()}, "has a parameter without a name"),
+        ({"rewards": _Positional()}, "_Positional cannot be called as reward"),
         (
             {"rewards": lambda completions, colour: [1.0], "data": ROWS},
             "needs the column 'colour', which the data lacks",

@@ -1,7 +1,5 @@
 """A run as tables and objects."""
 
-from __future__ import annotations
-
 import json
 import statistics
 from pathlib import Path
@@ -13,8 +11,7 @@ import torch
 
 import groupwise
 from groupwise.config import ConfigError
-from groupwise.experiment.held_out import WHOLE, HeldOut, final_scores
-from groupwise.experiment.loaded_run import LoadedRun
+from groupwise.experiment.loaded_run import WHOLE, HeldOut, LoadedRun, final_scores
 from groupwise.experiment.loading import load_experiment
 from groupwise.experiment.runner import open_domain
 from groupwise.experiment.trial import one_group

@@ -2,8 +2,6 @@
 itself.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,8 +12,7 @@ from groupwise.config import ConfigError
 from groupwise.experiment import load_experiment
 from groupwise.experiment.catalogue import shipped
 from groupwise.experiment.code_consent import code_of, shipped_code
-from groupwise.experiment.loading import edits, refuse_length, stack
-from groupwise.experiment.schema import preset_slots
+from groupwise.experiment.loading import edits, stack
 from groupwise.objective import Objective
 
 
@@ -329,19 +326,6 @@ def test_a_stage_is_changed_by_its_name():
         ConfigError, match=r"stages\.gpro: there is no stage of this name; allowed: warm_up, grpo; did you mean grpo"
     ):
         stack([STAGES, {"stages": {"gpro": {"num_steps": 3}}}])
-
-
-def test_a_length_that_stages_would_ignore_is_an_error():
-    with pytest.raises(ConfigError, match=r"train\.num_steps = 3: has no effect.*stages\.grpo\.num_steps"):
-        refuse_length([STAGES, {"train": {"num_steps": 3}}])
-    with pytest.raises(ConfigError, match=r"stages\.grpo\.num_steps or stages\.warm_up\.num_steps"):
-        refuse_length([{**STAGES, "train": {"num_steps": 3}}])
-    with pytest.raises(ConfigError, match=r"write num_steps in each of them, or remove"):
-        refuse_length([{"stages": [{"num_steps": 1}], "train": {"num_steps": 3}}])
-    refuse_length([STAGES, {"stages": [], "train": {"num_steps": 3}}])
-    refuse_length([{"train": {"num_steps": 3}}, STAGES])
-    # A run's config.json states every key.
-    refuse_length([{**STAGES, "train": {"num_steps": 3}, **preset_slots("grpo")}])
 
 
 # What was changed for the whole run and holds in no more than a part of it.

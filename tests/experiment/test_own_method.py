@@ -1,7 +1,5 @@
 """A method of a user's own: a file, or what an installed package brings, wherever a method's name may stand."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

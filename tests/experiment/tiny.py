@@ -1,7 +1,5 @@
 """An experiment that is real and small enough to run in a second or two."""
 
-from __future__ import annotations
-
 import functools
 import json
 import tempfile

@@ -2,8 +2,6 @@
 that is counted and told.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

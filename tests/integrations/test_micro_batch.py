@@ -1,7 +1,5 @@
 """Micro-batches of other trainers: what they record need not be finite, and never becomes a loss that is NaN."""
 
-from __future__ import annotations
-
 import itertools
 
 import pytest

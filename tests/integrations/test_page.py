@@ -1,7 +1,5 @@
 """The code of docs/guide/integrations.md runs: TRL's on a tiny model, verl's and SkyRL's against their registries."""
 
-from __future__ import annotations
-
 import re
 import sys
 import warnings

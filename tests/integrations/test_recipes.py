@@ -2,8 +2,6 @@
 system's signature and its own reduction afterwards, they have the value and gradient of the objective.
 """
 
-from __future__ import annotations
-
 import enum
 import re
 import sys

@@ -1,7 +1,5 @@
 """The tables of TRL's and verl's keys leave none out, and the keys of the integrations in them exist."""
 
-from __future__ import annotations
-
 import json
 import re
 import tomllib

@@ -220,7 +220,7 @@ FAULTS = [
     (Unspeakable, "describe: 'prompt' is no JSON"),
     (Forgetful, "load: after it the module scores otherwise"),
     (Everyone, "score of 2 of 6 members (rows): log_prob has the shape [6, 3]; it must be [N, T] as mask, [2, 3]"),
-    (Missing, "prompts([3]): raised KeyError: 3 (at "),
+    (Missing, "prompts and sample: raised KeyError: 3 (at "),
     (Failing, "evaluation: raised KeyError: 'nowhere' (at "),
     (Lacking, "score: supplies names 'mean_shift'"),
 ]

@@ -2,8 +2,6 @@
 at once.
 """
 
-from __future__ import annotations
-
 from groupwise.cli.app import app, main
 
 __all__ = ["app", "main"]

@@ -1,7 +1,5 @@
 """The verbs of `groupwise`, and what happens when one fails."""
 
-from __future__ import annotations
-
 import io
 import sys
 from typing import Annotated, Any, final
@@ -12,13 +10,12 @@ from typer.core import TyperCommand
 from groupwise.cli.check import check
 from groupwise.cli.estimate import estimate
 from groupwise.cli.evaluate import evaluate
-from groupwise.cli.experiments import experiments
+from groupwise.cli.experiments import experiments, schema
 from groupwise.cli.export import export
 from groupwise.cli.init import init
 from groupwise.cli.methods import methods
 from groupwise.cli.output import print_error
 from groupwise.cli.sample import sample
-from groupwise.cli.schema import schema
 from groupwise.cli.train import resume, train
 from groupwise.plugins import absent, installed_points
 from groupwise.processes import end_with_parent
@@ -64,15 +61,12 @@ app = typer.Typer(
 def _print_versions(requested: bool) -> None:
     if requested:
         import platform
-        from importlib.metadata import PackageNotFoundError
-        from importlib.metadata import version as installed
+        from importlib.metadata import distributions
 
-        typer.echo(f"groupwise {installed('groupwise')}\npython {platform.python_version()} ({platform.platform()})")
+        installed = {distribution.name: distribution.version for distribution in distributions()}
+        typer.echo(f"groupwise {installed['groupwise']}\npython {platform.python_version()} ({platform.platform()})")
         for name in ("torch", "transformers", "peft", "pydantic"):
-            try:
-                typer.echo(f"{name} {installed(name)}")
-            except PackageNotFoundError:
-                typer.echo(f"{name} is not installed")
+            typer.echo(f"{name} {installed.get(name, 'is not installed')}")
         raise typer.Exit
 
 

@@ -1,7 +1,5 @@
 """Arguments that several verbs share, and what they do to an experiment."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -86,7 +84,7 @@ def load(
     seed: int | None = None,
     threads: int | None = None,
     run_code: bool = False,
-) -> Experiment:
+) -> "Experiment":
     """Loads the experiment that a command line names, with its options as the uppermost layer.
 
     Args:

@@ -32,8 +32,7 @@ def check(
     loaded = load(experiment, overrides, model=model, prompts=prompts, rewards=rewards, seed=seed, run_code=run_code)
     import torch
 
-    from groupwise.experiment.loaded_run import check_start
-    from groupwise.experiment.runner import job_of, open_domain
+    from groupwise.experiment.runner import check_start, job_of, open_domain
     from groupwise.training.job import Domains
     from groupwise.training.run.preflight import check_configuration, check_memory, device_of, try_pieces
 

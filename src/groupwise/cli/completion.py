@@ -2,8 +2,6 @@
 library.
 """
 
-from __future__ import annotations
-
 from glob import glob
 
 from groupwise.config import ConfigError, flatten

@@ -1,7 +1,5 @@
 """`groupwise estimate`: the memory of a training step by formula, and one real step of this machine."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated
 
@@ -66,7 +64,7 @@ def estimate(
         _show_step(measured_step(span), here)
 
 
-def _show_formula(span: Experiment, costs: CausalLm, gpus: int, prompt_tokens: float) -> float:
+def _show_formula(span: "Experiment", costs: "CausalLm", gpus: int, prompt_tokens: float) -> float:
     """Prints the memory by part, and returns its peak, in bytes."""
     import torch
 
@@ -97,11 +95,6 @@ def _show_formula(span: Experiment, costs: CausalLm, gpus: int, prompt_tokens: f
         f"{shape.parameters / 1e6:,.1f} million weights, {shape.trained / 1e6:,.1f} million trained:"
         f" {shape.layers} layers of width {shape.hidden}, vocabulary {shape.vocabulary}"
     )
-    if gpus > train.prompts_per_step:
-        print_text(
-            f"{gpus - train.prompts_per_step} of the {gpus} devices get no prompt: a step has {train.prompts_per_step};"
-            " set train.prompts_per_step higher"
-        )
     rows = [(name, f"{part.size / 2**30:.3g}", part.formula) for name, part in parts.items()]
     title = f"Memory by formula, {prompt_tokens:.0f} + {costs.max_new_tokens} tokens"
     console().print(table(["part", "GiB a device", "formula"], rows, title=title, numbers=["GiB a device"]))
@@ -113,7 +106,7 @@ def _show_formula(span: Experiment, costs: CausalLm, gpus: int, prompt_tokens: f
     return parts["peak"].size
 
 
-def _machine(span: Experiment) -> tuple[str, float]:
+def _machine(span: "Experiment") -> tuple[str, float]:
     """Returns the name and the bytes of the device on which a step would run here."""
     import os
 

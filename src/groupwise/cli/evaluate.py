@@ -1,7 +1,5 @@
 """`groupwise evaluate`: a trained model on the prompts of an experiment's evaluation."""
 
-from __future__ import annotations
-
 from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -79,7 +77,7 @@ def evaluate(
         console().print(Text(f"Records{' and pictures' if evaluation.pictures else ''}: {out}"))
 
 
-def _show(evaluation: Evaluation, tables: list[dict[str, Any]], records: list[dict[str, Any]]) -> None:
+def _show(evaluation: "Evaluation", tables: list[dict[str, Any]], records: list[dict[str, Any]]) -> None:
 
     metrics = [(name, f"{value:.4g}") for name, value in evaluation.metrics.items()]
     console().print(table(["metric", "value"], metrics, numbers=["value"]))

@@ -1,7 +1,6 @@
-"""`groupwise experiments`: what can be trained by name."""
+"""`groupwise experiments` and `groupwise schema`: what can be trained by name, and what may stand in a file."""
 
-from __future__ import annotations
-
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -34,3 +33,21 @@ def experiments(
     )
     folders = dict.fromkeys(str(within(find(name).path.parent)) for name in names)
     console().print(f"Read one:    in {', '.join(folders)}", markup=False)
+
+
+def schema(out: Annotated[Path | None, typer.Option(help="File to write; printed when left out.")] = None) -> None:
+    """Write the JSON schema of experiment files, so that an editor completes and checks them.
+
+    In a TOML file, name it in the first line: `#:schema ./experiment.schema.json`.
+    """
+    import json
+
+    from groupwise.checkpoint import write_file
+    from groupwise.experiment.schema import file_schema
+
+    text = json.dumps(file_schema(), indent=2)
+    if out is None:
+        print(text)
+        return
+    write_file(out, text + "\n")
+    console().print(f"Wrote {out}. Put this line first in an experiment file beside it: #:schema ./{out.name}")

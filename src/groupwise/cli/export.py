@@ -1,7 +1,5 @@
 """`groupwise export`: a trained model as a folder for other libraries, with a model card."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from pathlib import Path

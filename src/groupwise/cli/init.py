@@ -1,7 +1,5 @@
 """`groupwise init`: the three files of a task of one's own."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated
 

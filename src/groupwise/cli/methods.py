@@ -1,7 +1,5 @@
 """`groupwise methods`: the methods by need, and one method with its equation and its paper."""
 
-from __future__ import annotations
-
 import json as library
 from typing import Annotated, Any
 

@@ -1,7 +1,5 @@
 """The output of commands: one console, plain tables, and silence on every process but the first."""
 
-from __future__ import annotations
-
 import errno
 import os
 import signal

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -72,7 +72,7 @@ def sample(
             if prompt is None
             else [checked_prompt("asked", domain.asked(prompt))]
         )
-        records = _answers(domain, prompts, num, seed=seed, step=0, settings=settings, asked=prompt)
+        records = _answers(domain, prompts, num, seed=seed, step=0, settings=settings)
     for record in with_files(records, out, Path()):
         console().print(Text(f"{record.get('prompt', '')}", style="bold"))
         _print_answer(record)
@@ -86,39 +86,19 @@ def _answers(
     seed: int,
     step: int,
     settings: Mapping[str, float],
-    asked: str | None = None,
 ) -> Sequence[Mapping[str, Any]]:
-    """Samples completions of prompts and describes them; `asked` is the text of a prompt that a person has typed."""
+    """Samples completions of prompts and describes them."""
     import torch
 
     from groupwise.domain.returned import checked_records, checked_samples
     from groupwise.streams import Streams
 
-    with torch.no_grad(), _refused_prompt(domain, asked):
+    with torch.no_grad():
         samples = domain.sample(
             prompts, num, streams=Streams(seed), step=step, settings=settings, requires=frozenset({"log_prob"})
         )
     samples = checked_samples(samples, len(prompts), num, domain)
     return checked_records(domain.describe(samples, torch.arange(len(samples))), len(samples))
-
-
-@contextmanager
-def _refused_prompt(domain: Domain, text: str | None) -> Iterator[None]:
-    """Turns a failed lookup of a typed prompt in a user's domain into an error that names a known prompt."""
-
-    try:
-        yield
-    except (LookupError, ValueError) as error:
-        if isinstance(error, ConfigError):
-            raise
-        known = [] if text is None or domain.takes_text else domain.prompts(range(domain.num_prompts))
-        names = [str(prompt.columns.get("prompt", prompt.key)) for prompt in known]
-        if not names or text in names:
-            raise
-        raise ConfigError(
-            f"--prompt {text!r}: {type(domain).__name__} did not sample it ({type(error).__name__}: {error}); if its"
-            f" prompts are a closed set, write one of them, for example {names[0]!r}"
-        ) from error
 
 
 def _print_answer(record: Mapping[str, Any]) -> None:

@@ -1,7 +1,5 @@
 """The end of a run on the screen: scores, texts and pictures before and after, findings, the folder, and advice."""
 
-from __future__ import annotations
-
 import shlex
 from pathlib import Path
 from typing import Any
@@ -12,7 +10,7 @@ from rich.text import Text
 from groupwise.cli.output import console, counted, print_text, shorten, table
 from groupwise.cli.trained import run_config
 from groupwise.config import read_json
-from groupwise.experiment.held_out import evaluations, read_summary
+from groupwise.experiment.loaded_run import evaluations, read_summary
 from groupwise.plugins import find
 from groupwise.runs import EvaluatedOn
 from groupwise.runs.folder import RunFolder

@@ -1,7 +1,5 @@
 """`groupwise train`: one run, from its experiment to what it has learned."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -82,7 +80,7 @@ def train(
     _finish(folder, (begin_or_resume if resume else run)(loaded, folder, controls=controls), had_ended)
 
 
-def _finish(folder: Path, result: Result, had_ended: bool) -> None:
+def _finish(folder: Path, result: "Result", had_ended: bool) -> None:
     """Prints the end of a run, and exits with the status of the signal that interrupted it."""
 
     if had_ended:

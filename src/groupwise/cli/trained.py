@@ -1,7 +1,5 @@
 """A trained model with the experiment it belongs to, from a run folder or a model folder."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
@@ -38,7 +36,7 @@ Which = Annotated[
 
 
 @contextmanager
-def trained(place: Path, experiment: str | None, which: str, *, run_code: bool = False) -> Iterator[Experiment]:
+def trained(place: Path, experiment: str | None, which: str, *, run_code: bool = False) -> "Iterator[Experiment]":
     """Yields the experiment on the trained model, whose folder may be gone after the block.
 
     Args:
@@ -72,7 +70,7 @@ def to_sample(
     data: bool,
     raw: bool = False,
     run_code: bool = False,
-) -> Domain:
+) -> "Domain":
     """Opens the domain on the trained model with only the parts that writing an answer needs, and runs only the code
     that these parts name.
 

@@ -3,8 +3,6 @@ package.
 """
 
 # ruff: noqa: F401
-from __future__ import annotations
-
 from groupwise.config.base import Config as Config
 from groupwise.config.errors import ConfigError as ConfigError
 from groupwise.config.errors import Problem, keys_under, nearest
@@ -38,8 +36,7 @@ from groupwise.config.import_path import (
     user_module,
     why_failed,
 )
-from groupwise.config.layers import merge, parse_overrides, parse_value, states
 from groupwise.config.open_kinds import OpenKinds, installed_names, load_installed
-from groupwise.config.plain import check_plain, difference, fill_kinds, flatten, why_unreadable, words_as_kinds
-from groupwise.config.shape import attribute_docs, json_schema
+from groupwise.config.shape import attribute_docs, json_schema, merge
+from groupwise.config.tables import check_plain, difference, flatten, parse_overrides, parse_value
 from groupwise.config.validation import validate

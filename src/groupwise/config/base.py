@@ -1,7 +1,5 @@
 """The base of every configuration object: frozen, strict, closed to unknown keys."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any, Self
 

@@ -1,13 +1,11 @@
 """The errors of a configuration: the key, the value, the allowed values, and the name that was probably meant."""
 
-from __future__ import annotations
-
 import difflib
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Annotated, final
+from typing import Annotated, Any, final
 
 from pydantic import Field
 
@@ -50,6 +48,7 @@ class Problem:
         message: the mistake, with the value.
         allowed: the names or values that are allowed at the key, when they can be listed.
         suggestion: the allowed name that was probably meant.
+        value: what stands at the key, where it is unknown.
 
     Example:
         >>> print(Problem("train.num_stps = 3", "unknown key", ("num_steps", "metric"), "num_steps"))
@@ -60,6 +59,7 @@ class Problem:
     message: str
     allowed: tuple[str, ...] = ()
     suggestion: str | None = None
+    value: Any = None
 
     def __str__(self) -> str:
         path, message = _cut(self.path, _MOST_OF_A_PATH), _cut(self.message, _MOST_OF_A_MESSAGE)

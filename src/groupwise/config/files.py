@@ -1,7 +1,5 @@
 """Files that a person named: read whole, and only regular files of a size that one machine reads at once."""
 
-from __future__ import annotations
-
 import csv
 import errno
 import io
@@ -12,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from groupwise.config.errors import ConfigError
-from groupwise.config.plain import check_dots, check_plain, why_unreadable
+from groupwise.config.tables import check_dots, check_plain
 
 MOST_BYTES = 2**33
 """The most bytes of a file of data."""
@@ -91,7 +89,7 @@ def read_toml(path: str | Path) -> dict[str, Any]:
     try:
         tree = tomllib.loads(text)
     except (ValueError, RecursionError) as error:
-        raise ConfigError(f"{path}: not valid TOML: {why_unreadable(error)}") from None
+        raise ConfigError(f"{path}: not valid TOML: {_why_unreadable(error)}") from None
     check_plain(tree, str(path))
     return tree
 
@@ -109,15 +107,25 @@ def read_json(path: str | Path) -> dict[str, Any]:
         ...     read_json(Path(folder) / "config.json")
         {'seed': 3}
     """
-    text = _read(path)
-    try:
-        tree = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise ConfigError(f"{path}: not valid JSON: {why_unreadable(error)}") from None
+    tree = _parsed(_read(path), str(path))
     if not isinstance(tree, dict):
         raise ConfigError(f"{path}: holds {type(tree).__name__}, not a table of keys")
     check_plain(tree, str(path), config=False)
     return tree
+
+
+def _parsed(text: str | bytes, place: str) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise ConfigError(f"{place}: is no JSON: {_why_unreadable(error)}") from None
+
+
+def _why_unreadable(error: Exception) -> str:
+    if isinstance(error, RecursionError):
+        return "its tables and lists lie too deep inside each other"
+    digits = "integer string conversion" in str(error)
+    return "a whole number in it has more than 4,300 digits" if digits else str(error)
 
 
 # Tables that people write: an error names the row that cannot be read.
@@ -177,30 +185,22 @@ def read_json_lines(path: str | Path, key: str) -> Rows:
         ConfigError: the file is absent, empty or not UTF-8; or a line is not JSON, no object, or has a text that UTF-8
             cannot store.
     """
-    rows = []
-    for place, line in _lines(Path(path), key):
-        try:
-            row = json.loads(line)
-        except (ValueError, RecursionError) as error:
-            raise ConfigError(f"{place}: is no JSON: {why_unreadable(error)}") from None
-        rows.append((place, _object(row, place, "one JSON object a line")))
+    meant = "one JSON object a line"
+    rows = [(place, _object(_parsed(line, place), place, meant)) for place, line in _lines(Path(path), key)]
     if not rows:
         raise ConfigError(f"{key}: {str(path)!r} is empty")
     return rows
 
 
 def _read_json_list(path: Path, key: str) -> Rows:
-    try:
-        rows = json.loads(_bytes(path, key).decode("utf-8-sig"))
-    except (ValueError, RecursionError) as error:
-        raise ConfigError(f"{key}: {path} is no JSON in UTF-8: {why_unreadable(error)}") from None
+    rows = _parsed(_bytes(path, key), f"{key}: {path}")
     if not isinstance(rows, list):
         raise ConfigError(
             f"{key}: {path} holds a {type(rows).__name__}; write a list of objects, or one object a line in a .jsonl"
             " file"
         )
-    places = [f"{path}, item {number}" for number in range(len(rows))]
-    return [(place, _object(row, place, "a list of objects")) for place, row in zip(places, rows, strict=True)]
+    places = ((f"{path}, item {number}", row) for number, row in enumerate(rows))
+    return [(place, _object(row, place, "a list of objects")) for place, row in places]
 
 
 def _read_csv(path: Path, key: str) -> Rows:

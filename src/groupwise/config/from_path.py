@@ -1,7 +1,5 @@
 """A user's code in the place of a shipped kind: `kind = "callable"`, `path`, and what it is configured by."""
 
-from __future__ import annotations
-
 import inspect
 from abc import update_abstractmethods
 from collections.abc import Callable, Mapping

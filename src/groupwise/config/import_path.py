@@ -2,8 +2,6 @@
 listed before any of it runs.
 """
 
-from __future__ import annotations
-
 import importlib
 import re
 import sys

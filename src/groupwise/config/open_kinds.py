@@ -1,7 +1,5 @@
 """Places of a configuration where installed packages add kinds of tables by entry points."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass

@@ -4,9 +4,8 @@ A validation error locates a value by field names, list positions and labels of 
 annotations along this location give the dotted path that the user wrote, and the names that the place allows.
 """
 
-from __future__ import annotations
-
 import ast
+import copy
 import enum
 import inspect
 import re
@@ -15,7 +14,7 @@ import types
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
-from typing import Annotated, Any, Literal, Union, final, get_args, get_origin
+from typing import Annotated, Any, Literal, Self, Union, final, get_args, get_origin
 
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
@@ -24,6 +23,9 @@ from pydantic_core import core_schema
 
 from groupwise.config.base import Config
 from groupwise.config.open_kinds import OpenKinds
+
+Path = tuple[str | int, ...]
+"""Keys and positions, from the outermost on."""
 
 
 def _branches(annotation: Any) -> tuple[Any, ...]:
@@ -58,14 +60,7 @@ def _fields(model: type[BaseModel]) -> dict[str, tuple[Any, ...]]:
 @cache
 def _kinds(model: type[BaseModel]) -> tuple[str, ...]:
     field = model.model_fields.get("kind")
-    if field is None:
-        return ()
-    return tuple(
-        str(value)
-        for branch in _branches(field.annotation)
-        if get_origin(branch) is Literal
-        for value in get_args(branch)
-    )
+    return () if field is None else Shape.of(field.annotation).values()
 
 
 @final
@@ -87,7 +82,7 @@ class Shape:
     branches: tuple[Any, ...]
 
     @classmethod
-    def of(cls, annotation: Any) -> Shape:
+    def of(cls, annotation: Any) -> Self:
         """Returns the shape that an annotation allows.
 
         Args:
@@ -117,13 +112,9 @@ class Shape:
 
     def values(self) -> tuple[str, ...]:
         """Returns the values that are allowed at this place, when they are fixed."""
-        allowed_values: list[str] = []
-        for branch in self.branches:
-            if get_origin(branch) is Literal:
-                allowed_values += [str(value) for value in get_args(branch)]
-            elif isinstance(branch, type) and issubclass(branch, enum.Enum):
-                allowed_values += [str(member.value) for member in branch]
-        return tuple(allowed_values)
+        literals = [value for branch in self.branches if get_origin(branch) is Literal for value in get_args(branch)]
+        enums = [branch for branch in self.branches if isinstance(branch, type) and issubclass(branch, enum.Enum)]
+        return tuple(map(str, [*literals, *(member.value for members in enums for member in members)]))
 
     def instead_of_unknown(self, key: str, place: str, table: Mapping[str, Any]) -> str:
         """Returns what the classes of a table at this place say to write in place of a key that they do not have.
@@ -136,7 +127,9 @@ class Shape:
         answers = (model.instead_of_unknown(key, place, table) for model in self._models() if issubclass(model, Config))
         return next(filter(None, answers), "")
 
-    def follow(self, location: Iterable[str | int], unknown_last: bool = False) -> tuple[tuple[str | int, ...], Shape]:
+    def follow(
+        self, location: Iterable[str | int], unknown_last: bool = False
+    ) -> tuple[tuple[str | int, ...], "Shape"]:
         """Returns the path as the user writes it, and the shape at its end.
 
         Args:
@@ -159,7 +152,7 @@ class Shape:
                 shape, labelled = shape.narrow(segment), labelled or label
         return tuple(path), shape
 
-    def inside(self, part: str | int) -> Shape | None:
+    def inside(self, part: str | int) -> "Shape | None":
         """Returns the shape of a key or position, or None where it does not exist.
 
         Args:
@@ -168,7 +161,7 @@ class Shape:
         branches = [inner for branch in self.branches for inner in self._inside_branch(branch, part)]
         return Shape(tuple(branches)) if branches else None
 
-    def narrow(self, part: str | int) -> Shape:
+    def narrow(self, part: str | int) -> "Shape":
         """Returns the shape with only the branches of this kind, or of this class name; unchanged where no branch has
         it.
 
@@ -176,20 +169,15 @@ class Shape:
             part: a kind, or the name of a class.
         """
         models = [model for model in self._models() if part in _kinds(model) or part == model.__name__]
-        opened = [
-            branch.config(part)
-            for branch in self.branches
-            if isinstance(branch, OpenKinds) and isinstance(part, str) and branch.can_read(part)
-        ]
-        return Shape((*models, *opened)) if models or opened else self
+        opened = (branch for branch in self.branches if isinstance(branch, OpenKinds) and isinstance(part, str))
+        models += [branch.config(str(part)) for branch in opened if branch.can_read(str(part))]
+        return Shape(tuple(models)) if models else self
 
     def default(self, key: str) -> Any:
         """Returns the default of `key` in a table at this place, or None."""
-        for model in self._models():
-            field = model.model_fields.get(key)
-            if field is not None and not field.is_required():
-                return field.get_default(call_default_factory=True, validated_data={})
-        return None
+        fields = (model.model_fields.get(key) for model in self._models())
+        field = next((field for field in fields if field is not None and not field.is_required()), None)
+        return None if field is None else field.get_default(call_default_factory=True, validated_data={})
 
     def _is_of_many_kinds(self) -> bool:
         return len(self._models()) > 1 or any(isinstance(branch, OpenKinds) for branch in self.branches)
@@ -216,6 +204,82 @@ class Shape:
             len(self.branches) > 1
             and ("[" in part or any(getattr(branch, "__name__", None) == part for branch in self.branches))
         )
+
+
+# Layers of tables: the later one wins, key by key, and a changed `kind` starts its table anew.
+
+
+def merge(
+    below: Mapping[str, Any],
+    above: Mapping[str, Any],
+    model: type[BaseModel] | types.UnionType | None = None,
+    defaults: BaseModel | Mapping[str, Any] | None = None,
+) -> dict[str, Any]:
+    """Lays the table `above` on the table `below`; changes neither.
+
+    Tables merge key by key, everything else is replaced. Where `above` names another `kind` than `below`, that table
+    starts from the defaults of the new kind: the keys of the old kind are dropped, and keys written with the new kind
+    stay. `None` over a table removes it, so that an optional table or a named entry can be taken back; `None` over a
+    value is that value.
+
+    With a `model`, every table of `above` states its kind afterwards: a table without `kind` is of the kind below or
+    else of its key's default, and a word where a table is meant, as in `optimiser = "adamw"`, is the kind of the table.
+
+    Args:
+        above: the upper table, whose values win.
+        model: the class of the table, or a union of classes whose keys it may have.
+        defaults: a whole configuration that holds where `below` says nothing; it replaces the model's defaults.
+
+    Returns:
+        a new table.
+
+    Example:
+        >>> merge({"trust": {"kind": "clip", "low": 0.2}}, {"trust": {"low": 0.1}})
+        {'trust': {'kind': 'clip', 'low': 0.1}}
+        >>> merge({"trust": {"kind": "clip", "low": 0.2}}, {"trust": {"kind": "gaussian", "sigma": 0.3}})
+        {'trust': {'kind': 'gaussian', 'sigma': 0.3}}
+        >>> from groupwise.objective import Objective
+        >>> merge({}, {"trust": "clip"}, Objective)
+        {'trust': {'kind': 'clip'}}
+    """
+    merged: dict[str, Any] = _laid(
+        Shape(()) if model is None else Shape.of(model), copy.deepcopy(below), above, defaults
+    )
+    return merged
+
+
+def _laid(shape: Shape, below: Any, above: Any, default: Any) -> Any:
+    if isinstance(above, list):
+        return [_laid(shape.inside(place) or Shape(()), None, entry, None) for place, entry in enumerate(above)]
+    if isinstance(above, str) and shape.is_kind(above):
+        above = {"kind": above}
+    if not isinstance(above, Mapping):
+        return above
+    tree = dict(below) if isinstance(below, Mapping) else {}
+    kind_below = tree.get("kind", _entry(default, "kind"))
+    kind = above.get("kind", kind_below)
+    if kind != kind_below:
+        # The keys and defaults of another kind do not hold.
+        tree, default = {}, None
+    if kind is not None:
+        tree = {"kind": kind, **tree}
+    shape = shape.narrow(kind) if isinstance(kind, str) else shape
+    for key, entry in above.items():
+        if entry is None and isinstance(tree.get(key), Mapping):
+            del tree[key]
+            continue
+        stated = _entry(default, key)
+        inner = shape.inside(key) or Shape(())
+        tree[key] = _laid(inner, tree.get(key), entry, shape.default(key) if stated is None else stated)
+    return tree
+
+
+def _entry(table: Any, key: str) -> Any:
+    if isinstance(table, BaseModel):
+        # Only fields count, since people write only fields. An entry of a named chain has its kind in its class and
+        # none in its table.
+        return getattr(table, key) if key in type(table).model_fields else None
+    return table.get(key) if isinstance(table, Mapping) else None
 
 
 # The JSON schema of a configuration, for editors that complete and check TOML and JSON.

@@ -3,8 +3,6 @@
 The table goes through JSON, so that one set of rules reads TOML files, overrides and a saved `config.json`.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Mapping
@@ -16,8 +14,8 @@ from pydantic_core import ErrorDetails
 
 from groupwise.config.errors import ConfigError, Problem, nearest
 from groupwise.config.open_kinds import flat
-from groupwise.config.plain import check_plain, fill_kinds
-from groupwise.config.shape import Shape
+from groupwise.config.shape import Path, Shape, merge
+from groupwise.config.tables import check_plain
 
 M = TypeVar("M", bound=BaseModel)
 
@@ -43,7 +41,7 @@ def validate(model: type[M], tree: Mapping[str, Any], source: str = "") -> M:
         groupwise.config.errors.ConfigError: a.toml: lo = 0.1: unknown key; allowed: low; did you mean low?
     """
     check_plain(tree, source)
-    tree = fill_kinds(model, tree)
+    tree = merge({}, tree, model)
     try:
         return model.model_validate_json(json.dumps(tree, default=str))
     except ValidationError as error:
@@ -54,7 +52,7 @@ def validate(model: type[M], tree: Mapping[str, Any], source: str = "") -> M:
             for inner in flat(details)
             for problem in _problems(shape, inner, tree)
         ]
-    raise ConfigError([problem for _, problem in _without_other_branches(tree, problems)], source=source) from None
+    raise ConfigError(_one_a_key(tree, problems), source=source) from None
 
 
 _TYPE_ERRORS = re.compile(
@@ -75,7 +73,7 @@ _OF_USER_CODE = ("path", "settings", "arguments")
 _USER_CODE = "extra_of_user_code"
 """The type of an error about a user-code key in a table of another kind."""
 
-_LocatedProblem = tuple[tuple[tuple[str | int, ...], str], Problem]
+_LocatedProblem = tuple[tuple[Path, str], Problem]
 
 
 def _problems(shape: Shape, details: ErrorDetails, tree: Any) -> list[_LocatedProblem]:
@@ -89,7 +87,7 @@ def _problems(shape: Shape, details: ErrorDetails, tree: Any) -> list[_LocatedPr
     return [((path, details["type"]), replace(problem, path=_below(path, problem.path))) for problem in error.problems]
 
 
-def _below(path: tuple[str | int, ...], key: str) -> str:
+def _below(path: Path, key: str) -> str:
     """Writes a key under the table at which its error was raised, or instead of the field that raised it.
 
     Example:
@@ -113,8 +111,8 @@ def _problem(shape: Shape, details: ErrorDetails, tree: Any) -> _LocatedProblem:
         elif isinstance(table, Mapping) and (answer := place_shape.instead_of_unknown(str(path[-1]), place, table)):
             problem = Problem(assignment, f"unknown key; {answer}")
         else:
-            meant = _same_key_elsewhere(shape, path, tree) or nearest(path[-1], allowed)
-            problem = Problem(assignment, "unknown key", allowed, meant)
+            meant = _same_key_elsewhere(shape, str(path[-1]), tree) or nearest(path[-1], allowed)
+            problem = Problem(assignment, "unknown key", allowed, meant, value)
     elif kind == "missing":
         problem = Problem(dotted, "is missing; it has no default, so write it")
     elif kind in ("union_tag_invalid", "union_tag_not_found"):
@@ -146,7 +144,7 @@ def _problem(shape: Shape, details: ErrorDetails, tree: Any) -> _LocatedProblem:
     return (path, kind), problem
 
 
-def _of_user_code(root: Shape, location: tuple[str | int, ...], path: tuple[str | int, ...]) -> str:
+def _of_user_code(root: Shape, location: Path, path: Path) -> str:
     """Returns advice for a user-code key (`path`, `settings`) in a table of a shipped kind."""
     above, table_shape = root.follow(location[:-2])
     # In a union of kinds, pydantic puts the kind's name between table and key.
@@ -155,74 +153,51 @@ def _of_user_code(root: Shape, location: tuple[str | int, ...], path: tuple[str 
     return f'it belongs to code of your own; write {_dotted(above)}.kind = "{_CALLABLE}" beside it'
 
 
-def _same_key_elsewhere(root: Shape, path: tuple[str | int, ...], tree: Any) -> str | None:
+def _same_key_elsewhere(root: Shape, name: str, tree: Any) -> str | None:
     """Returns the key of the same name elsewhere, where exactly one exists: in the whole configuration or in one of its
-    tables. Tables of several kinds are searched last, and only under the kind that is written.
+    tables. A table of several kinds has the keys of the kind that is written.
     """
-    name = path[-1]
-    tables = {
-        table: inside.names()
-        for table in root.names()
-        if (inside := root.inside(table)) is not None and len(inside.kinds()) < 2
-    }
-    places = [
-        *([str(name)] if name in root.names() else []),
-        *(f"{table}.{name}" for table, names in tables.items() if name in names),
-    ]
-    if not places and len(path) == 1:
-        places = [
-            f"{table}.{name}"
-            for table in root.names()
-            if (inside := root.inside(table)) is not None
-            and len(inside.kinds()) > 1
-            and (kind := _at(tree, (table, "kind"))) in inside.kinds()
-            and name in inside.narrow(str(kind)).names()
-        ]
+    inside = {table: root.inside(table) or Shape(()) for table in root.names()}
+    places = [name] if name in inside else []
+    for table, shape in inside.items():
+        kinds, written = shape.kinds(), _at(tree, (table, "kind"))
+        if len(kinds) < 2 or written in kinds:
+            places += [f"{table}.{name}"] if name in shape.narrow(str(written)).names() else []
     return places[0] if len(places) == 1 else None
 
 
-def _without_other_branches(tree: Any, problems: list[_LocatedProblem]) -> list[_LocatedProblem]:
+def _one_a_key(tree: Any, problems: list[_LocatedProblem]) -> list[Problem]:
     """Reduces the problems to one a key. A union (of a number and a table) reports one problem for each of its
     branches.
     """
     # Keys that another kind would require are not reported: the kind itself is the mistake.
     of_user_code = {path[:-1] for (path, kind), _ in problems if kind == _USER_CODE}
-    problems = [
-        ((path, kind), problem)
-        for (path, kind), problem in problems
-        if kind != "missing" or path[:-1] not in of_user_code
-    ]
-    type_problems: dict[tuple[str | int, ...], _LocatedProblem] = {}
-    further_problems: list[_LocatedProblem] = []
+    of_types: dict[Path, Problem] = {}
+    others: list[Problem] = []
     for (path, kind), problem in problems:
+        if kind == "missing" and path[:-1] in of_user_code:
+            continue
         if not _TYPE_ERRORS.fullmatch(kind):
-            further_problems.append(((path, kind), problem))
+            others.append(problem)
             continue
-        value = _at(tree, path)
         # In a union of a number and a table, a table also fails the number branch; that error is noise.
-        has_deeper_problem = any(
-            deeper_path[: len(path)] == path and (deeper_path != path or not _TYPE_ERRORS.fullmatch(name))
-            for (deeper_path, name), _ in problems
-        )
-        if isinstance(value, Mapping) and has_deeper_problem:
+        if isinstance(_at(tree, path), Mapping) and any(
+            deeper[: len(path)] == path and (deeper != path or not _TYPE_ERRORS.fullmatch(name))
+            for (deeper, name), _ in problems
+        ):
             continue
-        if path in type_problems:
-            previous = type_problems[path][1]
-            if problem.message not in previous.message:
-                allowed = tuple(dict.fromkeys([*previous.allowed, *problem.allowed]))
-                problem = Problem(
-                    previous.path,
-                    f"{previous.message}, or {problem.message}",
-                    allowed,
-                    previous.suggestion or problem.suggestion,
-                )
-                type_problems[path] = ((path, kind), problem)
-        else:
-            type_problems[path] = ((path, kind), problem)
-    return [*type_problems.values(), *further_problems]
+        before = of_types.setdefault(path, problem)
+        if problem.message not in before.message:
+            of_types[path] = Problem(
+                before.path,
+                f"{before.message}, or {problem.message}",
+                tuple(dict.fromkeys([*before.allowed, *problem.allowed])),
+                before.suggestion or problem.suggestion,
+            )
+    return [*of_types.values(), *others]
 
 
-def _at(tree: Any, path: tuple[str | int, ...]) -> Any:
+def _at(tree: Any, path: Path) -> Any:
     for key in path:
         try:
             tree = tree[key]
@@ -231,7 +206,7 @@ def _at(tree: Any, path: tuple[str | int, ...]) -> Any:
     return tree
 
 
-def _dotted(path: tuple[str | int, ...]) -> str:
+def _dotted(path: Path) -> str:
     text = ""
     for part in path:
         text += f"[{part}]" if isinstance(part, int) else f".{part}" if text else part

@@ -1,7 +1,5 @@
 """The base class of every domain: a stochastic policy with its prompts, its rewards and its evaluation."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import cached_property
@@ -173,7 +171,7 @@ class Domain(ABC):
             streams: the random streams of the run; its generators draw everything.
         """
 
-    def adapted(self, settings: Any) -> Domain:
+    def adapted(self, settings: Any) -> "Domain":
         """Opens the same module under other settings, for a stage that changes them. By default no stage may.
 
         Raises:

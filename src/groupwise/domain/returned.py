@@ -2,8 +2,6 @@
 for a method that raises.
 """
 
-from __future__ import annotations
-
 import inspect
 import json
 import math
@@ -443,38 +441,14 @@ def check_first_batch(domain: Domain, streams: Streams) -> None:
         ConfigError: names the class, the method and what it has to return.
     """
     domain.learner.eval()
-    try:
-        prompts = first_prompts(domain, _NUM_PROMPTS)
+    with naming_failed_method(domain):
+        num_prompts = min(_NUM_PROMPTS, domain.num_prompts)
+        prompts = checked_prompts(domain.prompts(range(num_prompts)), num_prompts)
         samples = first_samples(domain, prompts, _GROUP_SIZE, streams=streams)
         if "log_prob" in domain.supplies:
             check_recorded(domain, samples, _NATS.get(samples.old_log_prob.dtype, _HALF_NATS), relative=_RELATIVE)
-        first_rewards(domain, samples)
-        first_descriptions(domain, samples)
-    except Fault as fault:
-        raise fault.of(domain) from fault
-
-
-def first_prompts(domain: Domain, count: int) -> list[Prompt]:
-    """Returns the first training prompts, checked.
-
-    Args:
-        count: prompts, at most.
-
-    Raises:
-        Fault: the method fails, or returns something else.
-    """
-    return prompts_of(domain, range(min(count, domain.num_prompts)))
-
-
-def prompts_of(domain: Domain, indices: range) -> list[Prompt]:
-    """Returns training prompts by their places, checked.
-
-    Raises:
-        Fault: the method fails, or returns something else.
-    """
-    count = len(indices)
-    prompts = _called(f"prompts({list(indices)})", domain.prompts, indices)
-    return checked_prompts(prompts, count)
+        checked_rewards(domain.reward(samples), len(samples))
+        checked_records(domain.describe(samples, torch.arange(len(samples), device=samples.mask.device)), len(samples))
 
 
 def first_samples(
@@ -494,12 +468,10 @@ def first_samples(
         requires: names of the fields that are read.
 
     Raises:
-        Fault: the method fails, or returns other members, or records of another shape.
+        Fault: it returns other members, or records of another shape.
     """
     with torch.no_grad():
-        samples = _called(
-            "sample", domain.sample, prompts, group_size, streams=streams, step=0, settings={}, requires=requires
-        )
+        samples = domain.sample(prompts, group_size, streams=streams, step=0, settings={}, requires=requires)
     samples = checked_samples(samples, len(prompts), group_size, domain)
     if not samples.mask.any(1).all():
         raise Fault("sample: a member has no decision (its row of mask is all false)")
@@ -515,11 +487,11 @@ def check_recorded(domain: Domain, samples: Samples, tolerance: float, *, relati
         relative: share of the log-prob's size by which they may differ beside that.
 
     Raises:
-        Fault: `score` fails, or returns other numbers, or another shape.
+        Fault: `score` returns other numbers, or another shape.
     """
     rows = torch.arange(len(samples), device=samples.mask.device)
     with torch.no_grad():
-        scored = _called("score", domain.score, samples, rows, frozenset({"log_prob"}))
+        scored = domain.score(samples, rows, frozenset({"log_prob"}))
     check_scored("score", scored, samples.mask)
 
     def gap(log_prob: Tensor) -> Tensor:
@@ -534,31 +506,6 @@ def check_recorded(domain: Domain, samples: Samples, tolerance: float, *, relati
         )
     if samples.recorded is not None and not (gap(samples.recorded.log_prob) <= bound).all():
         raise Fault("sample: recorded.log_prob is not old_log_prob")
-
-
-def first_rewards(domain: Domain, samples: Samples) -> RewardTable:
-    """Returns the rewards of every member, checked: a finite number or None a member.
-
-    Args:
-        samples: the samples as `first_samples` returned them.
-
-    Raises:
-        Fault: the method fails, or returns something else.
-    """
-    return checked_rewards(_called("reward", domain.reward, samples), len(samples))
-
-
-def first_descriptions(domain: Domain, samples: Samples) -> list[dict[str, Any]]:
-    """Returns the record of every member, checked: JSON apart from images.
-
-    Args:
-        samples: the samples as `first_samples` returned them.
-
-    Raises:
-        Fault: the method fails, or returns something else.
-    """
-    rows = torch.arange(len(samples), device=samples.mask.device)
-    return checked_records(_called("describe", domain.describe, samples, rows), len(rows))
 
 
 def check_metric(domain: Domain, metric: str | None, reported: Sequence[str]) -> None:
@@ -579,19 +526,6 @@ def check_metric(domain: Domain, metric: str | None, reported: Sequence[str]) ->
         f"evaluate: it did not report train.metric = {json.dumps(metric)}, though metric_names lists it; it reported"
         f" {', '.join(reported) or 'nothing'}; report {metric} in every evaluation{instead}"
     ).of(domain)
-
-
-def _called(name: str, method: Any, *arguments: Any, **options: Any) -> Any:
-    """Calls a method of a user's domain; an error names the method that failed."""
-    try:
-        return method(*arguments, **options)
-    except (ConfigError, Fault):
-        raise
-    # A user's code may fail in any way; running out of memory is not its fault.
-    except Exception as error:
-        if is_out_of_memory(error):
-            raise
-        raise Fault(f"{name}: raised {why_failed(error)}") from error
 
 
 # A method of a user's domain raised: the error is one line that names the class, the method and the line of its code.

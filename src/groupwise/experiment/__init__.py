@@ -1,7 +1,5 @@
 """Experiments: their schema, their files, their runs and their comparisons. A name is imported at its first use."""
 
-from __future__ import annotations
-
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:

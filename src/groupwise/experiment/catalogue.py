@@ -4,8 +4,6 @@
 Reads files and nothing else, so that listing experiments starts at once.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -50,7 +48,7 @@ class Source:
         """The file's description of the experiment; empty where it has none."""
         return str(self.tree.get("description", ""))
 
-    def without_rewards(self) -> Source:
+    def without_rewards(self) -> "Source":
         """Returns the experiment without its rewards, for others that are named in their place."""
         emptied: dict[str, Any] = {"domain": {"rewards": None}}
         return replace(self, layers=(*self.layers, emptied), files=(*self.files, self.files[-1]))

@@ -5,8 +5,6 @@ file and `key=value` items are written by the user and need no consent. A file t
 one, a `config.json` above all, may have been written by anybody.
 """
 
-from __future__ import annotations
-
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping

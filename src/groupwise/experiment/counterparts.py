@@ -2,11 +2,9 @@
 looked up by key and value.
 """
 
-from __future__ import annotations
-
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
@@ -52,11 +50,11 @@ class Row:
         text = value if isinstance(value, str) else json.dumps(value, default=str)
         return name if value is None else f"{name}{' ' if self.flag else '='}{text}"
 
-    def places(self, key: str | None = None) -> set[str]:
-        """Our keys that take the value of a key, or of any key of the row."""
+    @property
+    def takes(self) -> dict[str, set[str]]:
+        """Keys of the row -> our keys that take their values."""
         takes = self.table.get("takes", {})
-        taking = takes.values() if key is None else [takes.get(key, [])]
-        return {path for paths in taking for path in ([paths] if isinstance(paths, str) else paths)}
+        return {key: {paths} if isinstance(paths, str) else set(paths) for key, paths in takes.items()}
 
     def states(self, value: Any) -> bool:
         """Returns whether the row's assignments hold for this value, or for a flag without one."""
@@ -67,12 +65,13 @@ class Row:
 
     def with_value(self, value: Any) -> dict[str, Any] | None:
         """Returns the assignments with another value in them; None where the table does not define any."""
-        number, places = _number(value), self.places(self.key)
-        if not places and _number(self.value) is not None:
-            places = {path for path, stated in self.assigned.items() if _number(stated) == _number(self.value)}
+        number, takes = _number(value), self.takes
+        places = takes.pop(self.key, set())
+        if not places and (own := _number(self.value)) is not None:
+            places = {path for path, stated in self.assigned.items() if _number(stated) == own}
         if number is None or not places:
             return None
-        others = self.places() - places
+        others = set[str]().union(*takes.values()) - places
         return {path: number if path in places else own for path, own in self.assigned.items() if path not in others}
 
 
@@ -210,40 +209,28 @@ def _inline(value: Any) -> str:
 # Errors about unknown keys, with the counterpart of a key that another system has.
 
 
-def with_counterparts(error: ConfigError, layers: Sequence[Mapping[str, Any]], source: str) -> ConfigError:
+def with_counterparts(error: ConfigError, source: str) -> ConfigError:
     """Returns the error with a hint for every unknown key that another system has.
 
     Args:
         error: an error about the layers.
-        layers: tables as people wrote them, the lowest first.
         source: the name of the layers, for an error that has none.
 
     Example:
-        >>> error = ConfigError(Problem("train.epsilon = 0.2", "unknown key", ("num_steps",)))
-        >>> print(with_counterparts(error, [], "a.toml"))
+        >>> error = ConfigError(Problem("train.epsilon = 0.2", "unknown key", ("num_steps",), value=0.2))
+        >>> print(with_counterparts(error, "a.toml"))
         a.toml: train.epsilon = 0.2: unknown key; source 002's train.epsilon=0.2 is written trust.kind=clip trust.low=0.2 trust.high=0.2 here
     """  # noqa: E501
-    return ConfigError([_answered(problem, layers) for problem in error.problems], source=error.source or source)
+    return ConfigError([_answered(problem) for problem in error.problems], source=error.source or source)
 
 
-def _answered(problem: Problem, layers: Sequence[Mapping[str, Any]]) -> Problem:
-    key, _, value_text = problem.path.partition(" = ")
+def _answered(problem: Problem) -> Problem:
+    key = problem.path.partition(" = ")[0]
     if problem.message != "unknown key" or (problem.suggestion or "").rpartition(".")[2] == key.rpartition(".")[2]:
         return problem
-    answer = counterpart(key, _value(key, value_text, layers))
+    answer = counterpart(key, problem.value)
     if answer is None:
         return problem
     # Inside a table the allowed keys are listed too, unless the answer already names what to write.
     allowed = problem.allowed if "." in key and " is written " not in answer else ()
     return Problem(problem.path, f"{problem.message}; {answer}", allowed)
-
-
-def _value(key: str, value_text: str, layers: Sequence[Mapping[str, Any]]) -> Any:
-    """Returns the value of a key as the error quotes it. If the quotation is cut, the value is taken from the last
-    layer.
-    """
-    try:
-        return json.loads(value_text)
-    except ValueError:
-        values = [layer[key] for layer in layers if key in layer]
-        return values[-1] if values else None

@@ -1,21 +1,18 @@
 """Runs from Python: `groupwise.train` and `groupwise.resume`, which take objects as well as names."""
 
-from __future__ import annotations
-
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from groupwise.config import ConfigError, Problem, holding, merge, nearest, read_json
 from groupwise.domain.callable import DOMAINS
 from groupwise.domain.exported import DomainObjects
-from groupwise.experiment.arguments import nested_changes, read_arguments
+from groupwise.experiment.arguments import Arguments, nested_changes, read_arguments, wrong_type
 from groupwise.experiment.catalogue import PROMPTS, Source, find
 from groupwise.experiment.loading import load_source
-from groupwise.experiment.object_record import DOMAIN_INSTANCE, Arguments, check_objects, objects_of, wrong_type
+from groupwise.experiment.object_record import DOMAIN_INSTANCE, check_objects, objects_of
 from groupwise.experiment.schema import Experiment
-from groupwise.runs.folder import RunFolder
 
 if TYPE_CHECKING:
     from groupwise.training.run.launch import Result
@@ -39,7 +36,7 @@ def train(
     controls: bool = True,
     run_code: bool = False,
     **changes: Any,
-) -> Result:
+) -> "Result":
     """Trains an experiment or a model, on Python objects where they are given. An argument replaces what the experiment
     says.
 
@@ -83,13 +80,11 @@ def train(
     arguments = read_arguments(model, domain, objective, rewards, data, eval_data, callbacks, tools)
     with holding(arguments.objects):
         experiment = _experiment(experiment_or_model, source, arguments, nested_changes(changes), run_code)
-        if resume and out is None:
-            raise ConfigError("resume = True: out is missing; write out=FOLDER, the folder of the run")
-        if not resume or out is None or not RunFolder(Path(out)).config.is_file():
+        if not resume:
             return runner.run(experiment, out, controls=controls)
-        changed = runner.check_same_settings(runner.with_controls(experiment, controls), Path(out))
-        # The calling program names the same code, so the folder needs no consent.
-        return _go_on(Path(out), arguments, run_code=True, remarks=changed)
+        if out is None:
+            raise ConfigError("resume = True: out is missing; write out=FOLDER, the folder of the run")
+        return runner.begin_or_resume(experiment, Path(out), controls=controls)
 
 
 def resume(
@@ -103,7 +98,7 @@ def resume(
     callbacks: Any = (),
     tools: Any = (),
     run_code: bool = False,
-) -> Result:
+) -> "Result":
     """Goes on with a run from its newest checkpoint, to the same end as if it had not been cut off.
 
     Args:
@@ -123,19 +118,15 @@ def resume(
         Traceback (most recent call last):
         groupwise.config.errors.ConfigError: run folder nowhere: it holds no run (no config.json); give the folder that `groupwise train` printed
     """  # noqa: E501
+    from groupwise.experiment import runner
+
     _check_options(None, run_code=run_code)
     arguments = read_arguments(model, domain, None, rewards, data, eval_data, callbacks, tools)
     with holding(arguments.objects):
-        return _go_on(Path(folder), arguments, run_code)
-
-
-def _go_on(folder: Path, arguments: Arguments, run_code: bool, remarks: Sequence[str] = ()) -> Result:
-    from groupwise.experiment import runner
-
-    file = folder / "config.json"
-    records = objects_of(read_json(file), str(file)) if file.is_file() else {}
-    check_objects(folder, records, arguments)
-    return runner.resume(folder, run_code=run_code, remarks=remarks)
+        file = Path(folder) / "config.json"
+        records = objects_of(read_json(file), str(file)) if file.is_file() else {}
+        check_objects(Path(folder), records, arguments.records)
+        return runner.resume(folder, run_code=run_code)
 
 
 def _check_options(out: Any, **switches: Any) -> None:
@@ -222,5 +213,5 @@ def _table(source: Source, arguments: Arguments, changes: Mapping[str, Any]) -> 
     if domain:
         table["domain"] = domain
     if arguments.callbacks is not None:
-        table["train"] = {"callbacks": arguments.callbacks}
+        table["train"] = {"callbacks": list(map(str, arguments.callbacks))}
     return table

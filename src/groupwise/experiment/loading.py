@@ -1,7 +1,5 @@
 """Loading of an experiment from a name or a file, with `key=value` changes."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import nullcontext
@@ -13,7 +11,7 @@ from groupwise.config import ConfigError, Problem
 from groupwise.experiment import code_consent
 from groupwise.experiment.catalogue import Source, find, shipped
 from groupwise.experiment.counterparts import with_counterparts
-from groupwise.experiment.schema import Experiment, Tree, edited_slots, preset_slots, refuse_kind, stage_overrides
+from groupwise.experiment.schema import Experiment, edited_slots, preset_slots, refuse_kind, value_at
 from groupwise.objective.method import is_own
 from groupwise.objective.objective import Slots
 from groupwise.objective.preset import lineage, objective_from, read_overlay
@@ -81,10 +79,31 @@ def load_source(source: Source, over: Mapping[str, Any], label: str, *, run_code
     )
     if foreign and code:
         experiment = _read(source, over, label)
-    for sentence in (*stage_overrides(experiment, over), *_rewards_of_others(source, over, experiment)):
+    for sentence in (*_stage_overrides(experiment, over), *_rewards_of_others(source, over, experiment)):
         if is_first_process():
             log.warning("%s", sentence)
     return experiment
+
+
+def _stage_overrides(experiment: Experiment, over: Mapping[str, Any]) -> list[str]:
+    """Returns a sentence for each changed key that a sampling stage overrides, unless the changes set the stage's key
+    as well. Supervised stages are left out: they usually have values of their own on purpose.
+    """
+    sentences: list[str] = []
+    for key in config.flatten({key: value for key, value in over.items() if key not in ("stages", "controls")}):
+        for stage, span in zip(experiment.stages, experiment.plan.stages, strict=False):
+            place = f"stages.{stage.name}.set"
+            changed = _states(value_at(over, place) or {}, key) or isinstance(over.get("stages"), list)
+            if span.samples and not f".{key}".endswith(".kind") and _states(stage.set, key) and not changed:
+                sentences.append(
+                    f"{key}: stage {stage.name} sets its own, which holds there; write {place}.{key}=... as well"
+                )
+    return sentences
+
+
+def _states(tree: Mapping[str, Any], key: str) -> bool:
+    """Returns whether a table states a value at a key, above it or below it."""
+    return any(f"{key}.".startswith(f"{own}.") or own.startswith(f"{key}.") for own in config.flatten(tree))
 
 
 def _rewards_of_others(source: Source, over: Mapping[str, Any], experiment: Experiment) -> list[str]:
@@ -92,16 +111,10 @@ def _rewards_of_others(source: Source, over: Mapping[str, Any], experiment: Expe
     rewards = getattr(experiment.domain, "rewards", {})
     if not isinstance(rewards, Mapping):
         return []
-    trained = {
-        name
-        for name, reward in rewards.items()
-        if getattr(reward, "role", "train") != "judge" and getattr(reward, "weight", 1.0) != 0
-    }
+    trained = [name for name, reward in rewards.items() if getattr(reward, "trains", True)]
     origins: dict[str, str] = {}
-    for layer, file in [*((layer, file.name) for layer, file in zip(source.layers, source.files)), (over, "yours")]:
-        domain = layer.get("domain")
-        named = domain.get("rewards") if isinstance(domain, Mapping) else None
-        for name, table in named.items() if isinstance(named, Mapping) else ():
+    for layer, file in zip((*source.layers, over), (*(file.name for file in source.files), "yours"), strict=True):
+        for name, table in (value_at(layer, "domain.rewards") or {}).items():
             # A table without a kind changes a key of a reward that another file named.
             if name in trained and (name not in origins or not isinstance(table, Mapping) or "kind" in table):
                 origins.pop(name, None)
@@ -135,20 +148,14 @@ def read_experiment(
         return _read(*_located(name, overrides))
 
 
-def _refuse_empty(over: Mapping[str, Any], below: Mapping[str, Any], prefix: str = "") -> None:
-    """Refuses a change to an empty table if the experiment's table is not empty: merged over it, it would change
-    nothing.
-    """
-    for key, value in over.items():
-        table = below.get(key)
-        if not isinstance(value, Mapping) or not isinstance(table, Mapping) or not table:
-            continue
-        if not value:
+def _refuse_empty(over: Mapping[str, Any], below: Mapping[str, Any]) -> None:
+    """Refuses a change to an empty table where there is one already: merged over it, it would change nothing."""
+    for key, value in config.flatten(over).items():
+        if value == {} and (table := value_at(below, key)):
             raise ConfigError(
-                f"{prefix}{key} = {{}}: an empty table changes nothing; write {prefix}{key}=null to take away what is"
-                f" there ({', '.join(map(str, list(table)[:5]))})"
+                f"{key} = {{}}: an empty table changes nothing; write {key}=null to take away what is there"
+                f" ({', '.join(map(str, list(table)[:5]))})"
             )
-        _refuse_empty(value, table, f"{prefix}{key}.")
 
 
 def _located(
@@ -178,7 +185,7 @@ def _read(source: Source, over: Mapping[str, Any], label: str) -> Experiment:
         layers = [layer for table, folder in zip(tables, folders, strict=True) for layer in unfold(table, folder)]
         return config.validate(Experiment, {"name": source.name, **stack(layers)}, label)
     except ConfigError as error:
-        raise with_counterparts(error, tables, label) from None
+        raise with_counterparts(error, label) from None
 
 
 def edits(experiment: Experiment) -> dict[str, tuple[Any, Any]]:
@@ -196,7 +203,7 @@ def edits(experiment: Experiment) -> dict[str, tuple[Any, Any]]:
 # The layers of an experiment: the method's preset, then the experiment's files, then `key=value`.
 
 
-def stack(layers: Sequence[Mapping[str, Any]]) -> Tree:
+def stack(layers: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Merges tables over each other and over the preset of their method; a later table wins.
 
     Every kind is stated before the next table is merged, so that a table which names the same kind again keeps the
@@ -217,25 +224,21 @@ def stack(layers: Sequence[Mapping[str, Any]]) -> Tree:
     for layer in layers:
         refuse_kind(layer, "")
     method = next((layer["method"] for layer in reversed(layers) if "method" in layer), "grpo")
-    tree: Tree = {"method": method, **preset_slots(method)}
+    top: dict[str, Any] = {"method": method, **preset_slots(method)}
     for layer in layers:
-        top_level = {key: value for key, value in layer.items() if key not in ("stages", "controls")}
-        tree = config.fill_kinds(Experiment, tree)
-        tree = config.merge(tree, config.words_as_kinds(Experiment, top_level, tree))
-    # A `set` is merged over the top-level keys, so their kinds must be known first.
-    top_level = tree
-    for written_layer in layers:
-        layer = _in_sets(written_layer, lambda changes: config.words_as_kinds(Experiment, changes, top_level))
-        tree = _in_sets(tree, lambda changes: _with_kinds(changes, top_level))
+        whole_run = {key: value for key, value in layer.items() if key not in ("stages", "controls")}
+        top = config.merge(top, whole_run, Experiment)
+    # A `set` is laid over the top-level keys, so their kinds must be known first.
+    tree = dict(top)
+    for layer in layers:
         if "stages" in layer:
-            tree["stages"] = _stages(tree.get("stages"), layer["stages"])
+            tree["stages"] = _stages(tree.get("stages"), layer["stages"], top)
         if "controls" in layer:
-            controls = config.merge(tree, {"controls": layer["controls"]}).get("controls")
-            tree["controls"] = {} if controls is None else controls
+            tree["controls"] = _controls(tree.get("controls"), layer["controls"], top)
     return tree
 
 
-def _in_sets(table: Mapping[str, Any], change: Callable[[Mapping[str, Any]], Tree]) -> Tree:
+def _in_sets(table: Mapping[str, Any], change: Callable[[Mapping[str, Any]], dict[str, Any]]) -> dict[str, Any]:
     """Returns the table with the `set` of every stage and control changed."""
 
     def changed(span: Any) -> Any:
@@ -251,30 +254,43 @@ def _in_sets(table: Mapping[str, Any], change: Callable[[Mapping[str, Any]], Tre
     return tree
 
 
-def _stages(below: Any, above: Any) -> Any:
+def _stages(below: Any, above: Any, top: dict[str, Any]) -> Any:
     if not isinstance(above, Mapping):
-        return above
+        return [_span(None, stage, top) for stage in above] if isinstance(above, list | tuple) else above
     stages = below if isinstance(below, list | tuple) else []
     names = tuple(str(stage.get("name")) if isinstance(stage, Mapping) else "" for stage in stages)
     for name, change in above.items():
         if name not in names:
             advice = "" if names else "; write train.num_steps, or [[stages]] with a name and num_steps to make one"
-            problem = Problem(
-                f"stages.{name}", f"there is no stage of this name{advice}", names, config.nearest(name, names)
-            )
-            raise ConfigError(problem)
+            message = f"there is no stage of this name{advice}"
+            raise ConfigError(Problem(f"stages.{name}", message, names, config.nearest(name, names)))
         if not isinstance(change, Mapping):
             advice = f"must name a key of the stage; write for example stages.{name}.num_steps"
             raise ConfigError(Problem(f"stages.{name} = {change!r}", advice))
     return [
-        config.merge(stage, above[name]) if name in above else stage for name, stage in zip(names, stages, strict=True)
+        _span(stage, above[name], top) if name in above else stage for name, stage in zip(names, stages, strict=True)
     ]
 
 
-def _with_kinds(changes: Mapping[str, Any], top_level: Mapping[str, Any]) -> Tree:
-    """Returns a `set` table with the kinds filled in: from its method, or else from the top-level table."""
-    slots = preset_slots(changes["method"]) if "method" in changes else {}
-    return config.fill_kinds(Experiment, changes, {**top_level, **slots})
+def _controls(below: Any, above: Any, top: dict[str, Any]) -> Any:
+    if not isinstance(above, Mapping):
+        return {} if above is None else above
+    below = below if isinstance(below, Mapping) else {}
+    controls = {**below, **{name: _span(below.get(name), control, top) for name, control in above.items()}}
+    return {name: control for name, control in controls.items() if control is not None}
+
+
+def _span(below: Any, above: Any, top: dict[str, Any]) -> Any:
+    """Lays a stage or a control over another. The kinds in its `set` are those of its method, or of the top level."""
+    if not isinstance(above, Mapping):
+        return above
+    below = below if isinstance(below, Mapping) else {}
+    laid = config.merge(below, above)
+    if isinstance(laid.get("set"), Mapping):
+        method = laid["set"].get("method")
+        slots = {} if method is None else preset_slots(method)
+        laid["set"] = config.merge(below.get("set") or {}, above.get("set", {}), Experiment, {**top, **slots})
+    return laid
 
 
 def is_record(table: Mapping[str, Any]) -> bool:
@@ -317,7 +333,7 @@ def refuse_length(tables: Sequence[Mapping[str, Any]]) -> None:
         raise ConfigError(Problem(f"train.num_steps = {train['num_steps']}", message))
 
 
-def unfold(table: Mapping[str, Any], folder: Path) -> list[Tree]:
+def unfold(table: Mapping[str, Any], folder: Path) -> list[dict[str, Any]]:
     """Returns the layers of a table. A method that is a user's file becomes layers that name a published method, so
     that a run records every slot and can be resumed without the file. Of a run's record only the slots that differ from
     its method stay, so that another method may be laid over it.
@@ -353,8 +369,8 @@ def unfold(table: Mapping[str, Any], folder: Path) -> list[Tree]:
     return [{"method": "+".join([below, *overlays])}, *slots, other_keys]
 
 
-def _merged(layers: Sequence[Tree]) -> Tree:
-    tree: Tree = {}
+def _merged(layers: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    tree: dict[str, Any] = {}
     for layer in layers:
         tree = config.merge(tree, layer)
     return tree

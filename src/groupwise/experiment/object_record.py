@@ -2,22 +2,18 @@
 of the code that a run works with.
 """
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import inspect
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, final
 
 from pydantic import ConfigDict
 
-from groupwise.config import Config, ConfigError, ImportPath, Named, held_object, is_object, object_path, validate
-from groupwise.domain.exported import DomainObjects, EvaluationObjects, RowsObject
+from groupwise.config import Config, ConfigError, ImportPath, Named, held_object, is_object, validate
 
 
 @final
@@ -134,78 +130,6 @@ DOMAIN_INSTANCE, MODULE = "domain_instance", "module"
 """Names of two objects: a domain that is built already, and a module for a domain."""
 
 
-@final
-@dataclass
-class Arguments:
-    """Objects of a program, and the keys that refer to them.
-
-    Args:
-        objects: name -> object, for `groupwise.config.holding`.
-        records: name -> the record in `config.json` of an object that no import path names.
-        model: the domain's model: a folder, or the import paths of a model and its tokenizer.
-        domain: the keys of the domain's table that follow from its instance, class or kind.
-        objective: the keys of the experiment that state the method.
-        rewards, data, eval_data: the arguments in the form that the domain takes.
-        callbacks, tools: import paths; None where the argument was left out.
-    """
-
-    objects: dict[str, Any] = field(default_factory=dict)
-    records: dict[str, ObjectRecord] = field(default_factory=dict)
-    model: str | tuple[ImportPath, ImportPath] | None = None
-    domain: dict[str, Any] = field(default_factory=dict)
-    objective: dict[str, Any] = field(default_factory=dict)
-    rewards: dict[str, dict[str, Any]] | None = None
-    data: RowsObject | str | None = None
-    eval_data: EvaluationObjects = None
-    callbacks: list[str] | None = None
-    tools: tuple[ImportPath, ...] | None = None
-
-    @property
-    def for_domain(self) -> DomainObjects:
-        """The objects that the domain's configuration takes."""
-        return DomainObjects(self.model, self.rewards, self.data, self.eval_data, self.tools)
-
-    def refer(self, name: str, value: Any, argument: str) -> ImportPath:
-        """Returns the import path of an object: its own where another process can import it, otherwise that of an
-        object which the run holds.
-
-        Args:
-            name: the object's name in the run.
-            argument: the argument of `groupwise.train` that is the object.
-        """
-        path = import_path_of(value)
-        if path is not None:
-            return ImportPath(path)
-        return self.hold(name, value, argument)
-
-    def hold(self, name: str, value: Any, argument: str) -> ImportPath:
-        """Adds an object to those that the run holds, and returns its import path.
-
-        Args:
-            name: the object's name in the run.
-            argument: the argument of `groupwise.train` that is the object.
-        """
-        self.objects[name] = value
-        self.records[name] = record_of(value, argument)
-        return object_path(name)
-
-
-def type_name(value: Any) -> str:
-    """Returns the name of a value's type, or of a class itself, with its module.
-
-    Example:
-        >>> type_name(3), type_name(ImportPath)
-        ('int', 'groupwise.config.import_path.ImportPath')
-    """
-    kind = value if inspect.isclass(value) else type(value)
-    return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
-
-
-def wrong_type(argument: str, value: Any, advice: str) -> ConfigError:
-    """Returns the error of an argument of a type that it does not take."""
-    return ConfigError(f"{argument}: an object of type {type_name(value)} was given; {advice}")
-
-
 # Objects that have to be handed over again when a run is resumed.
 
 MOST_SHOWN = 5
@@ -227,17 +151,17 @@ def objects_of(config: Mapping[str, Any], where: str) -> dict[str, ObjectRecord]
     return {str(name): validate(ObjectRecord, record, f"{where}: objects.{name}") for name, record in records.items()}
 
 
-def check_objects(folder: Path, records: Mapping[str, ObjectRecord], arguments: Arguments) -> None:
+def check_objects(folder: Path, records: Mapping[str, ObjectRecord], handed: Mapping[str, ObjectRecord]) -> None:
     """Refuses a run whose objects were not handed over again, and objects that the run does not know.
 
     Args:
         records: the objects that the run asks for.
-        arguments: the objects of this call.
+        handed: the objects of this call.
 
     Raises:
         ConfigError: an object is missing or unknown; the message names all of them, and how to hand them over.
     """
-    missing = [record for name, record in records.items() if name not in arguments.objects]
+    missing = [record for name, record in records.items() if name not in handed]
     if missing:
         keywords = ", ".join(
             f"{name}=..." for name in dict.fromkeys(each.argument.partition("[")[0] for each in missing)
@@ -248,7 +172,7 @@ def check_objects(folder: Path, records: Mapping[str, ObjectRecord], arguments: 
             f" groupwise.resume({str(folder)!r}, {keywords}), or groupwise.train(..., out={str(folder)!r},"
             " resume=True) in the program that made it"
         )
-    unknown = [record for name, record in arguments.records.items() if name not in records]
+    unknown = [record for name, record in handed.items() if name not in records]
     if unknown:
         raise ConfigError(
             f"run folder {folder}: it has no use for {', '.join(map(str, unknown[:MOST_SHOWN]))}{more(unknown)}; its"

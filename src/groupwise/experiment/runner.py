@@ -14,12 +14,11 @@ from groupwise import plugins
 from groupwise.config import ConfigError, difference, held_object, merge, object_path, read_json, user_object, validate
 from groupwise.domain.callable import is_users
 from groupwise.experiment.code_consent import code_of, shipped_code
-from groupwise.experiment.loaded_run import check_start
 from groupwise.experiment.loading import edits, load_experiment, read_experiment
 from groupwise.experiment.object_record import DOMAIN_INSTANCE, MODULE, MOST_SHOWN, more, sources_of
 from groupwise.experiment.schema import Experiment
 from groupwise.processes import can_spread
-from groupwise.runs.folder import RunFolder
+from groupwise.runs.folder import RunFolder, require_known_version, run_to_start_from
 
 if TYPE_CHECKING:
     import torch
@@ -370,3 +369,34 @@ def check_same_settings(experiment: Experiment, folder: Path, *, patience_second
                 write_json(run.config, wanted)
                 accept_configuration(run)
     return [f"goes on with {key} = {new!r}, where it had {old!r}" for key, (old, new) in changed.items()]
+
+
+# `start = RUN`: the other run must have the same domain and model.
+
+
+def check_start(experiment: Experiment) -> None:
+    """Refuses to start from a run of another domain or another model.
+
+    Args:
+        experiment: an experiment; it passes without `start`.
+
+    Raises:
+        ConfigError: the folder holds no run, or the run's domain, model or another setting of the whole run
+            differs; another version wrote the run.
+    """
+    if experiment.start is None:
+        return
+    folder = run_to_start_from(experiment.start)
+    require_known_version(folder)
+    domain = experiment.domain
+    names = ("kind", *sorted(domain.whole_run))
+    table = read_json(folder.config).get("domain")
+    start_values = {name: table.get(name) for name in names} if isinstance(table, dict) else {}
+    values: dict[str, Any] = {name: domain.model_dump(mode="json")[name] for name in names}
+    changed = difference(start_values, values)
+    if changed:
+        key, (start_value, value) = next(iter(changed.items()))
+        raise ConfigError(
+            f"start = {experiment.start!r}: domain.{key} is {start_value!r} there and {value!r} in this run; start from"
+            " a run of the same model, or leave start out"
+        )

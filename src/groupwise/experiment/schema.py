@@ -232,21 +232,20 @@ class Experiment(Slots):
     def _changed(self, table: Tree, place: str, changes: Mapping[str, Any]) -> Experiment:
         """Returns the experiment of a stage or a control: `table` with the changes of its `set`."""
         refuse_kind(changes, f"{place}.set.")
-        changes = config.words_as_kinds(Experiment, changes, table)
         if "method" in changes:
             # A control with its own method starts from that preset: the experiment's edits belong to another method.
             edits = edited_slots(table) if place.startswith("stages.") else {}
             table = {**table, **preset_slots(changes["method"]), **edits}
-        if config.states(changes, ["train", "num_steps"]) and isinstance(changes["train"], dict):
+        if isinstance(changes.get("train"), Mapping) and "num_steps" in changes["train"]:
             advice = (
                 f"write {place}.num_steps"
                 if place.startswith("stages.")
                 else "a control trains for as long as the stages it replaces; remove it"
             )
             raise ConfigError(Problem(f"{place}.set.train.num_steps", f"has no effect; {advice}"))
-        merged = config.merge(table, changes)
+        merged = config.merge(table, changes, Experiment)
         whole_run = [*_WHOLE_RUN, "domain.kind", *(f"domain.{key}" for key in sorted(self.domain.whole_run))]
-        if fixed := [key for key in whole_run if _value_at(merged, key) != _value_at(table, key)]:
+        if fixed := [key for key in whole_run if value_at(merged, key) != value_at(table, key)]:
             message = "belongs to the whole run and cannot differ inside it; set it outside"
             raise ConfigError([Problem(f"{place}.set.{key}", message) for key in fixed])
         return config.validate(Experiment, merged, place)
@@ -357,43 +356,8 @@ def edited_slots(table: Mapping[str, Any]) -> Tree:
     return {key: table[key] for key in Slots.model_fields if key in table and table[key] != preset[key]}
 
 
-def _value_at(tree: Any, key: str) -> Any:
+def value_at(tree: Any, key: str) -> Any:
+    """Returns the value at a dotted key; None where there is none."""
     for name in key.split("."):
         tree = tree.get(name) if isinstance(tree, Mapping) else None
     return tree
-
-
-# Warnings about overrides that a stage replaces by its own value.
-
-
-def stage_overrides(experiment: Experiment, over: Mapping[str, Any]) -> list[str]:
-    """Returns a sentence for each changed key that a sampling stage overrides, unless the changes set the stage's key
-    as well.
-
-    Supervised stages are left out: they usually have values of their own on purpose.
-
-    Args:
-        experiment: the experiment with the changes.
-        over: the changes, as a person writes them.
-
-    Example:
-        >>> from groupwise.experiment import load_experiment
-        >>> over = {"train": {"max_grad_norm": 0.1}}
-        >>> stage_overrides(load_experiment("source_001_progressive", over), over)
-        ['train.max_grad_norm: stage full sets its own, which holds there; write stages.full.set.train.max_grad_norm=... as well']
-    """  # noqa: E501
-    changes = {key: value for key, value in over.items() if key not in ("stages", "controls")}
-    changed_stages = over.get("stages") or {}
-    if not isinstance(changed_stages, Mapping):
-        changed_stages = {stage["name"]: stage for stage in changed_stages}
-    sentences: list[str] = []
-    for key in config.flatten(changes):
-        path = key.split(".")
-        for stage, span in zip(experiment.stages, experiment.plan.stages, strict=False):
-            repeated = config.states((changed_stages.get(stage.name) or {}).get("set", {}), path)
-            if span.samples and path[-1] != "kind" and config.states(stage.set, path) and not repeated:
-                sentences.append(
-                    f"{key}: stage {stage.name} sets its own, which holds there; write"
-                    f" stages.{stage.name}.set.{key}=... as well"
-                )
-    return sentences

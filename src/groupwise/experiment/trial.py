@@ -1,7 +1,5 @@
 """One real group and one real step of an experiment, for `groupwise check` and `groupwise estimate`."""
 
-from __future__ import annotations
-
 import tempfile
 from collections.abc import Mapping, Sequence
 from contextlib import closing

@@ -2,8 +2,6 @@
 of whole groups, and the sentences about what such a trainer cannot carry.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
@@ -240,7 +238,7 @@ class Trainer:
         names = dict.fromkeys(self.name_keys if estimator else self.name_keys[:1], name)
         return [f"{key}={_plain(value)}" for key, value in (names | self.keys(objective)).items()]
 
-    def advantage_estimator(self, objective: Objective, prefix: str) -> Estimator:
+    def advantage_estimator(self, objective: Objective, prefix: str) -> "Estimator":
         """Returns the advantage of an objective with the signature of an estimator.
 
         Args:

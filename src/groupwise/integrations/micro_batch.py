@@ -1,7 +1,5 @@
 """An objective as the loss of a micro-batch, for trainers that compute the advantages themselves."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """Objectives inside SkyRL: `register("gspo")` puts the loss and the advantages of one into SkyRL's two registries."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 

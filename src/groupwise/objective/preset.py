@@ -13,7 +13,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from groupwise.config import ConfigError, Problem, merge, read_toml, validate, words_as_kinds
+from groupwise.config import ConfigError, Problem, merge, read_toml, validate
 from groupwise.objective.method import Method, MethodFile, installed_methods, is_own, read_own
 
 if TYPE_CHECKING:
@@ -247,7 +247,7 @@ def _tree_of_own(name: str) -> dict[str, Any]:
 def _with_edits(tree: Mapping[str, Any], edits: Mapping[str, Any]) -> dict[str, Any]:
     from groupwise.objective.objective import Objective
 
-    return merge(tree, words_as_kinds(Objective, edits, tree))
+    return merge(tree, edits, Objective)
 
 
 def resolve(name: str, edits: Mapping[str, Any]) -> Objective:

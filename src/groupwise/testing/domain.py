@@ -94,11 +94,14 @@ def check_domain(
     generator_states = _generators()
     fingerprint_before = domain.learner.fingerprint()
     try:
-        prompts = returned.first_prompts(domain, num_prompts)
-        returned.prompts_of(domain, range(domain.num_prompts - 1, domain.num_prompts))
+        num_prompts = min(num_prompts, domain.num_prompts)
+        prompts = returned.checked_prompts(domain.prompts(range(num_prompts)), num_prompts)
+        returned.checked_prompts(domain.prompts(range(domain.num_prompts - 1, domain.num_prompts)), 1)
         samples = returned.first_samples(domain, prompts, group_size, streams=Streams(0))
     except returned.Fault as fault:
         raise BrokenLaws([str(fault)]) from fault
+    except Exception as error:
+        raise BrokenLaws([f"prompts and sample: raised {why_failed(error)}"]) from error
     broken: list[str] = []
     if domain.learner.fingerprint() != fingerprint_before:
         broken.append("sample: it changed the module's weights; draw without changing them")
@@ -313,7 +316,7 @@ def _forget(weights: Mapping[str, Tensor]) -> None:
 
 def _rewards(trial: _Trial) -> list[str]:
     """Raises a `Fault` unless every member has one value of each reward, a finite number or None."""
-    returned.first_rewards(trial.domain, trial.samples)
+    returned.checked_rewards(trial.domain.reward(trial.samples), len(trial.samples))
     return []
 
 
@@ -330,7 +333,8 @@ def _evaluation(trial: _Trial) -> Iterator[str]:
 
 def _description(trial: _Trial) -> list[str]:
     """Raises a `Fault` unless every member has a description, which JSON can hold apart from images."""
-    returned.first_descriptions(trial.domain, trial.samples)
+    samples, rows = trial.samples, torch.arange(len(trial.samples), device=trial.samples.mask.device)
+    returned.checked_records(trial.domain.describe(samples, rows), len(rows))
     return []
 
 

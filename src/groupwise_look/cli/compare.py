@@ -148,7 +148,7 @@ def _refuse_objects(name: str, experiment: Experiment) -> None:
 
 def _configurations(experiments: Mapping[Variant, Experiment], controls: bool) -> dict[Variant, dict[str, Any]]:
     """Returns the configuration that the runs of each variant have; refuses two that are the same."""
-    from groupwise.experiment.loaded_run import check_start
+    from groupwise.experiment.runner import check_start
 
     configurations: dict[Variant, dict[str, Any]] = {}
     for variant, experiment in experiments.items():
@@ -218,7 +218,7 @@ def _ended(outcome: Outcome) -> str:
 
 
 def _score(cell: Cell) -> str:
-    from groupwise.experiment.held_out import read_summary
+    from groupwise.experiment.loaded_run import read_summary
     from groupwise_look.compare.page import number
 
     try:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Literal, final
 
 from groupwise.config import ConfigError, read_json
-from groupwise.experiment.held_out import HeldOut, evaluations, final_scores, read_summary
+from groupwise.experiment.loaded_run import HeldOut, evaluations, final_scores, read_summary
 from groupwise.processes import is_first_process
 from groupwise.runs import EvaluatedOn, read_run, reward_weights, split_metric
 from groupwise.runs.folder import RunFolder

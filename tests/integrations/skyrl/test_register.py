@@ -1,7 +1,5 @@
 """Registering with SkyRL; its real registries, Ray among them, are exercised by `tests/oracles/record_skyrl.py`."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable
 from pathlib import Path

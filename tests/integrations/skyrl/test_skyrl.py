@@ -1,7 +1,5 @@
 """The loss and the advantage of an objective as SkyRL calls them, beside what its own functions gave."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from types import SimpleNamespace

@@ -1,7 +1,5 @@
 """One process of the test in test_refusals.py: trains under several objectives and writes every step's gradient."""
 
-from __future__ import annotations
-
 import os
 import sys
 import warnings

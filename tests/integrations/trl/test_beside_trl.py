@@ -2,8 +2,6 @@
 reference that follows, the size of the entropy bonus, and optimiser steps that reach over two generations.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Sequence
 from pathlib import Path

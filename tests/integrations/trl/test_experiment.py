@@ -1,7 +1,5 @@
 """`from_trl`: every field of `GRPOConfig`, the lengths that TRL itself computes, and what is refused."""
 
-from __future__ import annotations
-
 import json
 import math
 import re

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 
@@ -55,40 +53,28 @@ def test_a_preset_that_both_have_is_the_same(tmp_path: Path, name: str) -> None:
             "loss_type = 'cispo' contradicts the objective 'grpo', which says trust.kind = 'clip' and aggregation.kind",
         ),
         ("dapo", {"epsilon_high": 0.3}, "which says trust.high = 0.28: leave epsilon_high out"),
-        ("dapo", {"epsilon": 0.1}, "epsilon = 0.1"),
         ("sapo", {"epsilon": 0.1}, "which says nothing of the kind"),
         ("grpo", {"delta": 3.0}, "delta = 3.0"),
         ("dual_clip", {"delta": 2.0}, "which says trust.bound = 3.0"),
         ("grpo", {"beta": 0.1}, "which says divergence.beta.value = 0.04"),
-        ("dapo", {"beta": 0.1}, "beta = 0.1"),
-        ("grpo", {"scale_rewards": "none"}, "scale_rewards = 'none'"),
         ("dr_grpo", {"scale_rewards": False}, ""),
         ("gspo", {"importance_sampling_level": "sequence"}, ""),
         ("grpo", {"importance_sampling_level": "sequence"}, "which says ratio.kind = 'token'"),
         ("grpo", {"entropy_coef": 0.1}, "which says entropy.value = 0.0"),
-        ("grpo", {"use_adaptive_entropy": True}, "use_adaptive_entropy = True"),
-        ("grpo", {"top_entropy_quantile": 0.2}, "top_entropy_quantile = 0.2"),
         ("grpo", {"off_policy_mask_threshold": 0.5}, "off_policy_mask_threshold = 0.5"),
         ("cispo", {"epsilon_high": 5.0}, ""),
         ("dual_clip", {"loss_type": "bnpo"}, ""),
         ("rloo", {"beta": 0.05}, "divergence.place = 'reward'"),
         ("sapo", {"sapo_temperature_neg": 2.0}, "which says trust.tau_neg = 1.05"),
-        ("vespo", {"vespo_k_pos": 1.0}, "which says trust.k_pos = 2.0"),
         ("grpo+tis", {"vllm_importance_sampling_mode": "token_truncate", "vllm_importance_sampling_clip_max": 2.0}, ""),
         ("grpo+tis", {"vllm_importance_sampling_mode": "token_mask"}, "which says correction.kind = 'truncate'"),
         ("grpo+tis", {"vllm_importance_sampling_clip_min": 0.5}, "clip_min = 0.5 contradicts"),
-        (
-            "grpo+seq_mis",
-            {"vllm_importance_sampling_mode": "sequence_mask", "vllm_importance_sampling_clip_max": 2.0},
-            "",
-        ),
         ("grpo+mis", {"vllm_importance_sampling_mode": "sequence_truncate"}, "which says correction.kind = 'mask'"),
         (
             "grpo+seq_tis",
             {"vllm_importance_sampling_mode": "sequence_truncate", "vllm_importance_sampling_clip_max": 2.0},
             "",
         ),
-        ("gdpo", {"multi_objective_aggregation": "normalize_then_sum"}, ""),
         ("grpo", {"multi_objective_aggregation": "normalize_then_sum"}, "multi_objective_aggregation"),
     ],
     ids=str,

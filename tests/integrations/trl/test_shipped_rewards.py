@@ -1,7 +1,5 @@
 """TRL's own rewards as they are, on both roads: in `groupwise.train` and in TRL's trainer with our objective."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from pathlib import Path

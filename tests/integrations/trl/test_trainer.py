@@ -2,8 +2,6 @@
 parameter.
 """
 
-from __future__ import annotations
-
 import gc
 import json
 import warnings
@@ -20,8 +18,7 @@ from tokenizers.processors import TemplateProcessing
 from torch import Tensor
 from transformers import TrainerCallback
 
-from groupwise.config import ConfigError
-from groupwise.config.plain import flatten
+from groupwise.config import ConfigError, flatten
 from groupwise.integrations.trl import GRPOTrainer
 from groupwise.integrations.trl.trainer import STATE_FILE
 from groupwise.objective import Objective
@@ -409,12 +406,6 @@ def test_every_preset_trains_and_accumulation_changes_nothing(folder: Path, name
     one = run(GRPOTrainer, folder, keys | whole, rollout_func=answers(True), objective=name, edits=edits)
     same(split, one, 1e-4)
     assert split[0].objective_state.step == 2
-
-
-@pytest.mark.parametrize("name", [name for name in method_names() if served(name) is None])
-def test_a_preset_for_other_domains_is_refused_by_name(folder: Path, name: str) -> None:
-    with pytest.raises(ValueError, match=r"TRL gives only entropy, log_prob, score_norm"):
-        run(GRPOTrainer, folder, {}, objective=name)
 
 
 def test_what_the_head_gives_is_what_the_logits_say(folder: Path) -> None:

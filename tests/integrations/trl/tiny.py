@@ -1,7 +1,5 @@
 """A tiny model, tokenizer, data and rewards for TRL's trainer, made in the test."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

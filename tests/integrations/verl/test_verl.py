@@ -1,7 +1,5 @@
 """The loss and the advantage of an objective as verl calls them."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from types import SimpleNamespace

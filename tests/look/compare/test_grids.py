@@ -14,9 +14,8 @@ import pytest
 from tests.experiment.tiny import TINY
 
 from groupwise.config import ConfigError
-from groupwise.experiment.loaded_run import check_start
 from groupwise.experiment.loading import load_experiment
-from groupwise.experiment.runner import run
+from groupwise.experiment.runner import check_start, run
 from groupwise_look.compare.grids import Cell, Variant, grid_lock, lay_out, run_grid, variants
 
 

@@ -3,8 +3,6 @@ translates a `GRPOConfig` into our slots; `from_trl(config)`, which translates i
 `groupwise.train`.
 """
 
-from __future__ import annotations
-
 try:
     import trl
 except ImportError as error:

@@ -1,7 +1,5 @@
 """TRL's `GRPOConfig` as the arguments of `groupwise.train`, with what differs: `groupwise.from_trl`."""
 
-from __future__ import annotations
-
 import functools
 import math
 from collections.abc import Iterator, Mapping, Sequence

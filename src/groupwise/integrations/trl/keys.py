@@ -1,7 +1,5 @@
 """TRL's keys and the objective: the translation of a `GRPOConfig` into our slots, and their contradictions."""
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Iterator, Sequence
 from dataclasses import MISSING, fields

@@ -2,8 +2,6 @@
 members.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
@@ -131,7 +129,7 @@ class Window:
         *,
         share: float = 1.0,
         mean_entropy: bool = False,
-    ) -> Window:
+    ) -> "Window":
         """Plans the step over the members `rows` of a batch; `score(i)` rescores micro-batch i where the objective
         looks at all micro-batches together. With `mean_entropy` an entropy bonus is the mean over tokens, as in TRL.
         """

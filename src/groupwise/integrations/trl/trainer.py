@@ -2,8 +2,6 @@
 are computed here.
 """
 
-from __future__ import annotations
-
 import copy
 import json
 import warnings
@@ -33,7 +31,7 @@ from groupwise.integrations.trl.rollouts import (
     gathered_rollouts,
     local_members,
 )
-from groupwise.integrations.trl.version import missing, remark
+from groupwise.integrations.trl.version import missing
 from groupwise.objective import Objective
 from groupwise.objective.batch import ObjectiveState
 from groupwise.objective.objective import warnings as doubts
@@ -109,7 +107,6 @@ class GRPOTrainer(TRLTrainer):
         args.beta = (beta.at(0, beta.init()) or 1.0) if self.objective.needs_reference else 0.0
         args.vllm_importance_sampling_correction = self._reads_behaviour
         sentences = [
-            *filter(None, [remark(trl.__version__)]),
             *remarks(self.objective, args),
             *doubts(self.objective, passes(args) // args.gradient_accumulation_steps),
         ]

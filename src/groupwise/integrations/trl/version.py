@@ -2,8 +2,6 @@
 key and method that it builds on.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Set
 
@@ -46,16 +44,6 @@ def missing(trainer: type, keys: Set[str], decided: Set[str]) -> Iterator[str]:
     """
     yield from (f"GRPOConfig.{name}" for name in sorted(decided - keys))
     yield from (f"GRPOTrainer.{name}" for name in METHODS if getattr(trainer, name, None) is None)
-
-
-def remark(version: str) -> str | None:
-    """Returns the sentence about a TRL that is newer than the trainer is written for, and `None` for TRL 1.16."""
-    if _numbers(version) == WRITTEN_FOR:
-        return None
-    return (
-        f"TRL {version} is newer than 1.16, for which this trainer is written; it has every key and method used, and"
-        " keys that are new are TRL's alone"
-    )
 
 
 def _numbers(version: str) -> tuple[int, ...]:

@@ -1,7 +1,5 @@
 """Prints what to write for a method in verl: `python -m groupwise.integrations.verl gspo trust.high=0.0005`."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Sequence
 

@@ -1,7 +1,5 @@
 """Registers with verl when it is imported: verl imports this module by its entry point, and calls nothing in it."""
 
-from __future__ import annotations
-
 import sys
 
 from groupwise.integrations.verl.register import load

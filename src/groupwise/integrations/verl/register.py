@@ -2,8 +2,6 @@
 (`VERL_USE_EXTERNAL_MODULES`).
 """
 
-from __future__ import annotations
-
 import logging
 import os
 from collections.abc import Callable, Iterator, Mapping
@@ -230,8 +228,7 @@ def edited_methods(text: str) -> list[tuple[str, dict[str, Any]]]:
         >>> edited_methods("gspo trust.high=0.0005; dapo")
         [('gspo', {'trust.high': 0.0005}), ('dapo', {})]
     """
-    from groupwise.config import ConfigError
-    from groupwise.config.layers import parse_value
+    from groupwise.config import ConfigError, parse_value
 
     methods = []
     for line in filter(None, (part.strip() for part in text.split(";"))):
