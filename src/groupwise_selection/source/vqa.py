@@ -124,14 +124,15 @@ class Vqa(VqaFiles):
         if not Path(files.images).is_dir():
             raise ConfigError(f"{key}.images = {files.images!r} is no folder; write the one that holds {subtype}")
         annotations = _by_id(annotation_rows)
+        split = rows[0][1].get("data_subtype", rows[0][1].get("split"))
         faults: list[tuple[str, str]] = []
         found: list[_Asked] = []
         for name, (place, row) in _by_id(rows).items():
             image_id = _whole(row, "image_id", place)
-            if (own := row.get("data_subtype", row.get("split", subtype))) != subtype:
+            if (own := row.get("data_subtype", row.get("split"))) != split:
                 raise ConfigError(
-                    f"{place}: its split is {own!r}, and that of the file {subtype!r}; write a file for each split, and"
-                    " name the other one in source.held_out"
+                    f"{place}: its split is {own!r}, and {split!r} above; write a file for each split, and name the"
+                    " other one in source.held_out"
                 )
             where, annotation = annotations.pop(name, ("", None))
             if annotation is None:

@@ -86,7 +86,12 @@ Q, A = "questions", "annotations"
         (Q, ("questions", 1, "image_id"), 7.5, r"questions\[1\]: image_id is 7.5; it must be a whole number from 0"),
         (Q, ("questions", 1, "image_id"), 8, r"annotations\[1\]: image_id is 7, and 8 in the questions"),
         (Q, ("questions", 1, "question"), " ", r"questions\[1\]: question is ' '; it must be a text"),
-        (Q, ("questions", 1, "split"), "val", r"questions\[1\]: its split is 'val', and that of the file 'train2014'"),
+        (
+            Q,
+            ("questions", 1, "split"),
+            "val",
+            r"questions\[1\]: its split is 'val', and None above; write a file for each split",
+        ),
         (Q, ("questions", 1, "multiple_choices"), "red", r"multiple_choices is 'red'; it must be a list of texts"),
         (A, ("annotations", 1, "question_id"), 5, r"annotations\[1\]: question_id 5 stands in .*annotations\[0\] too"),
         (A, ("annotations", 1, "answers"), "red", r"annotations\[1\]: answers is 'red'; it must be a list of"),

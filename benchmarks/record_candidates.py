@@ -1,6 +1,6 @@
 """Writes candidates of an experiment's training queries with their measurements, for `domain.candidates`:
 
-python -m groupwise_selection.record source_004_rewards --out candidates.json
+python benchmarks/record_candidates.py source_004_rewards --out candidates.json
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def record(domain: SelectionDomain, num_candidates: int, seed: int, log_probs: b
 
 def main() -> None:
     """Reads the arguments and writes the file."""
-    parser = argparse.ArgumentParser(prog="python -m groupwise_selection.record", description=__doc__)
+    parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("experiment", help="name or file of an experiment of the selection domain")
     parser.add_argument("settings", nargs="*", help="changes of it, key=value")
     parser.add_argument("--out", required=True, type=Path, help="the JSON file to write")
