@@ -234,7 +234,7 @@ def _entries(path: str, key: Literal["questions", "annotations"]) -> tuple[str, 
     for place, row in places:
         if not isinstance(row, dict):
             raise ConfigError(f"{place} is {_short(row)}; it must be a table")
-    return subtype, "COCO" if data_type == "mscoco" else data_type, places
+    return str(subtype), "COCO" if data_type == "mscoco" else data_type, places
 
 
 def _by_id(rows: Sequence[tuple[str, dict[str, Any]]]) -> dict[str, tuple[str, dict[str, Any]]]:
