@@ -1,4 +1,4 @@
-"""Continuous control as a domain: a Gaussian policy in an environment of gymnasium, in groups that begin alike."""
+"""Control as a domain: a Gaussian or categorical policy in an environment of gymnasium, in groups that begin alike."""
 
 from __future__ import annotations
 
@@ -9,8 +9,10 @@ from typing import Any
 import gymnasium
 import numpy as np
 import torch
+from gymnasium.spaces import Box, Discrete
+from gymnasium.spaces.utils import flatten, flatten_space
 from torch import Tensor, nn
-from torch.distributions import Normal
+from torch.distributions import Categorical, Distribution, Independent, Normal
 
 import groupwise
 from groupwise.config import ConfigError
@@ -20,26 +22,34 @@ from groupwise.reward import RewardTable
 from groupwise.streams import Streams
 
 
-class GaussianPolicy(nn.Module):
-    """Maps observations `[..., O]` to a normal distribution of actions `[..., A]`: -1 is the lowest, 1 the highest."""
+class Policy(nn.Module):
+    """Maps observations `[..., O]` to a distribution of actions: normal, `[..., A]`, where -1 is the lowest and 1 the
+    highest, or of one of `A` choices.
+    """
 
-    def __init__(self, num_observed: int, num_actions: int, width: int) -> None:
+    def __init__(self, num_observed: int, num_actions: int, width: int, discrete: bool) -> None:
         super().__init__()
         self.mean = nn.Sequential(
             nn.Linear(num_observed, width), nn.Tanh(), nn.Linear(width, width), nn.Tanh(), nn.Linear(width, num_actions)
         )
-        self.log_deviation = nn.Parameter(torch.zeros(num_actions))
+        self.log_deviation = None if discrete else nn.Parameter(torch.zeros(num_actions))
 
-    def forward(self, observed: Tensor) -> Normal:
+    def forward(self, observed: Tensor) -> Distribution:
         mean = self.mean(observed)
-        return Normal(mean, self.log_deviation.exp().expand_as(mean))
+        if self.log_deviation is None:
+            return Categorical(logits=mean)
+        return Independent(Normal(mean, self.log_deviation.exp().expand_as(mean)), 1)
+
+    def act(self, observed: Tensor, noise: Tensor) -> Tensor:
+        """Draws actions; `noise [..., A]` is normal, or Gumbel's for choices. Without noise they are the likeliest."""
+        mean = self.mean(observed)
+        return (mean + noise).argmax(-1) if self.log_deviation is None else mean + self.log_deviation.exp() * noise
 
 
 class Control(groupwise.Domain):
     """Trains a policy to act for the highest return; the members of a group begin in the same state."""
 
     unit = "nats per action"
-    density = True
     supplies = frozenset({"log_prob", "entropy"})
     metric_names = ("return",)
 
@@ -56,21 +66,24 @@ class Control(groupwise.Domain):
         self._environments: list[gymnasium.Env[Any, Any]] = []
         environment: Any = self._environment(0)
         space = environment.action_space
-        if not (isinstance(space, gymnasium.spaces.Box) and space.is_bounded() and len(space.shape) == 1):
+        bounded = isinstance(space, Box) and space.is_bounded() and len(space.shape) == 1
+        if not (bounded or isinstance(space, Discrete)):
             raise ConfigError(
-                f"domain.environment = {settings.environment!r} has the actions {space}; a Gaussian policy needs a"
-                " bounded Box of one dimension, such as that of Pendulum-v1"
+                f"domain.environment = {settings.environment!r} has the actions {space}; the policy needs Discrete, or"
+                " a bounded Box of one dimension, such as that of Pendulum-v1"
             )
-        self._lowest, self._largest = space.low, space.high
-        observed = environment.observation_space
-        if not (isinstance(observed, gymnasium.spaces.Box) and len(observed.shape) == 1):
+        self._actions, self._observations = space, environment.observation_space
+        self.density = isinstance(space, Box)
+        self._width = space.shape[0] if self.density else int(space.n)
+        if not self._observations.is_np_flattenable:
             raise ConfigError(
-                f"domain.environment = {settings.environment!r} has the observations {observed}; the policy reads a Box"
-                " of one dimension"
+                f"domain.environment = {settings.environment!r} has the observations {self._observations}; the policy"
+                " reads those that gymnasium.spaces.flatten makes one row of"
             )
-        self._scale = torch.from_numpy(np.clip(observed.high, 1e-3, 10.0).astype(np.float32))
+        high = flatten_space(self._observations).high.astype(np.float64)
+        self._scale = torch.from_numpy(np.where(high < 1e3, np.clip(high, 1e-3, None), 10.0).astype(np.float32))
         torch.manual_seed(streams.seed("weights"))
-        self.module = GaussianPolicy(len(self._scale), len(self._largest), settings.width).to(device)
+        self.module = Policy(len(self._scale), self._width, settings.width, not self.density).to(device)
         self.num_prompts = settings.num_train
         self._held_out = [self._prompt(settings.num_train + place) for place in range(settings.num_held_out)]
         self.trained_on = frozenset(prompt.key for prompt in self.prompts(range(settings.num_train)))
@@ -91,8 +104,7 @@ class Control(groupwise.Domain):
         requires: frozenset[str],
     ) -> Samples:
         keys = [(prompt.key, member) for prompt in prompts for member in range(group_size)]
-        shape = (self.settings.num_decisions, len(self._largest))
-        noise = torch.stack([torch.randn(shape, generator=streams.generator("act", step, *key)) for key in keys])
+        noise = torch.stack([self._noise((), streams.generator("act", step, *key)) for key in keys])
         states = [prompt for prompt in prompts for _ in range(group_size)]
         payload, mask = self._roll_out(states, 0 * noise if settings.get("top_k") == 1 else noise)
         samples = Samples(
@@ -110,8 +122,8 @@ class Control(groupwise.Domain):
 
     def score(self, samples: Samples, rows: Tensor, requires: frozenset[str]) -> Scored:
         policy = self.module(samples.payload["observed"][rows])
-        entropy = policy.entropy().sum(-1) if "entropy" in requires else None
-        return Scored(policy.log_prob(samples.payload["actions"][rows]).sum(-1), entropy=entropy)
+        entropy = policy.entropy() if "entropy" in requires else None
+        return Scored(policy.log_prob(samples.payload["actions"][rows]), entropy=entropy)
 
     def evaluate(self, *, streams: Streams) -> Evaluation:
         return Evaluation({"return": self._held_out_return()})
@@ -125,13 +137,15 @@ class Control(groupwise.Domain):
         ]
 
     def tables(self, *, streams: Streams) -> list[Table]:
-        generator = streams.generator("uniform actions", 0)
-        uniform = 2 * torch.rand(self._noise_shape(), generator=generator) - 1
+        shape = (len(self._held_out), self.settings.num_decisions, self._width)
+        draws = torch.rand(shape, generator=streams.generator("uniform actions", 0))
+        uniform = 2 * draws - 1 if self.density else draws.argmax(-1)
         rows = [
             ["the policy", self._held_out_return()],
             ["uniformly random actions", self._held_out_return(uniform)],
-            ["no action", self._held_out_return(torch.zeros(self._noise_shape()))],
         ]
+        if self.density:
+            rows.append(["no action", self._held_out_return(torch.zeros(shape))])
         return [Table("baselines", "Return from held-out states.", ["who acts", "return"], rows)]
 
     def close(self) -> None:
@@ -142,11 +156,27 @@ class Control(groupwise.Domain):
     def _prompt(self, seed: int) -> Prompt:
         return Prompt(f"state-{seed}", {"seed": seed})
 
-    def _noise_shape(self) -> tuple[int, int, int]:
-        return len(self._held_out), self.settings.num_decisions, len(self._largest)
+    def _noise(self, members: tuple[int, ...], generator: torch.Generator) -> Tensor:
+        shape = (*members, self.settings.num_decisions, self._width)
+        if self.density:
+            return torch.randn(shape, generator=generator)
+        return -torch.empty(shape).exponential_(generator=generator).log()
+
+    def _moves(self, actions: np.ndarray) -> Any:
+        """Returns actions as the environment takes them, inside its space."""
+        if not self.density:
+            return self._actions.start + actions
+        low, high = self._actions.low, self._actions.high
+        moves = low + (np.clip(actions, -1, 1) + 1) / 2 * (high - low)
+        whole = np.issubdtype(self._actions.dtype, np.integer)
+        return np.clip(np.rint(moves) if whole else moves, low, high).astype(self._actions.dtype)
+
+    def _flat(self, observation: Any) -> np.ndarray:
+        return np.asarray(flatten(self._observations, observation), dtype=np.float32)
 
     def _held_out_return(self, actions: Tensor | None = None) -> float:
-        payload, _ = self._roll_out(self._held_out, torch.zeros(self._noise_shape()), actions)
+        noise = torch.zeros(len(self._held_out), self.settings.num_decisions, self._width)
+        payload, _ = self._roll_out(self._held_out, noise, actions)
         return float(payload["rewards"].sum(1).mean())
 
     @torch.no_grad()
@@ -157,23 +187,22 @@ class Control(groupwise.Domain):
         environments = [self._environment(place) for place in range(len(prompts))]
         state = np.stack(
             [
-                environment.reset(seed=prompt.columns["seed"])[0]
+                self._flat(environment.reset(seed=prompt.columns["seed"])[0])
                 for environment, prompt in zip(environments, prompts, strict=True)
             ]
         )
         running = np.ones(len(prompts), dtype=bool)
         observed, actions, rewards, mask = [], [], [], []
         for turn in range(noise.shape[1]):
-            observed.append(torch.from_numpy(state.astype(np.float32)) / self._scale)
-            policy = self.module(observed[-1])
-            actions.append(policy.mean + policy.stddev * noise[:, turn] if fixed is None else fixed[:, turn])
+            observed.append(torch.from_numpy(state.copy()) / self._scale)
+            actions.append(self.module.act(observed[-1], noise[:, turn]) if fixed is None else fixed[:, turn])
             mask.append(torch.from_numpy(running.copy()))
             earned = np.zeros(len(prompts))
-            share = (np.clip(actions[-1].numpy(), -1, 1) + 1) / 2
-            moves = self._lowest + share * (self._largest - self._lowest)
+            moves = self._moves(actions[-1].numpy())
             for member in np.flatnonzero(running):
                 for _ in range(self.settings.repeat):
-                    state[member], reward, terminated, truncated, _ = environments[member].step(moves[member])
+                    seen, reward, terminated, truncated, _ = environments[member].step(moves[member])
+                    state[member] = self._flat(seen)
                     earned[member] += float(reward)
                     if terminated or truncated:
                         running[member] = False

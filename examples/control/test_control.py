@@ -52,7 +52,49 @@ def test_actions_lie_in_the_space_of_the_environment() -> None:
     assert dict(table.rows)["no action"] == -40 * 5 * 1.0  # the middle of [-1, 3] is 1, one away from 2
 
 
-@pytest.mark.parametrize("environment", ["OpenValve-v0", "CartPole-v1"])
+class Keys(gymnasium.Env):
+    """One of three keys, numbered from 5; it shows which was pressed last, as whole numbers."""
+
+    action_space = gymnasium.spaces.Discrete(3, start=5)
+
+    def __init__(self, bits: bool = False) -> None:
+        self.observation_space = gymnasium.spaces.Box(0, 255, (2, 2), np.uint8)
+        if bits:
+            self.observation_space = gymnasium.spaces.Dict({"key": gymnasium.spaces.Discrete(8)})
+        self._bits = bits
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        return self._seen(0), {}
+
+    def step(self, action):
+        assert self.action_space.contains(action)
+        return self._seen(int(action)), float(action == 6), False, False, {}
+
+    def _seen(self, key):
+        return {"key": key} if self._bits else np.full((2, 2), 30 * key, np.uint8)
+
+
+gymnasium.register("Keys-v0", entry_point=Keys)
+gymnasium.register("KeysOfADict-v0", entry_point=Keys, kwargs={"bits": True})
+
+
+@pytest.mark.parametrize(("environment", "num_observed"), [("Keys-v0", 4), ("KeysOfADict-v0", 8), ("CartPole-v1", 4)])
+def test_choices_and_any_observations_are_taken(environment: str, num_observed: int) -> None:
+    domain = open_domain(load_experiment("control.toml", [f"domain.environment={environment}"]))
+    check_domain(domain)
+    samples = domain.sample(
+        domain.prompts([0]), 4, streams=Streams(0), step=0, settings={}, requires=frozenset({"log_prob"})
+    )
+    assert samples.payload["observed"].shape[2] == num_observed
+    assert samples.payload["observed"].abs().max() <= 1.5
+    assert samples.old_log_prob[samples.mask].max() < 0
+    drawn = samples.payload["actions"][samples.mask]
+    assert drawn.dtype.is_floating_point is False
+    assert len(drawn.unique()) > 1
+
+
+@pytest.mark.parametrize("environment", ["OpenValve-v0"])
 def test_other_actions_are_refused(environment: str) -> None:
-    with pytest.raises(ConfigError, match="a bounded Box"):
+    with pytest.raises(ConfigError, match="needs Discrete, or a bounded Box of one dimension"):
         open_domain(load_experiment("control.toml", [f"domain.environment={environment}"]))

@@ -136,6 +136,10 @@ class SelectionConfig(DomainConfig):
             in place of `shots`.
         prefix: reward every prefix; unset rewards only the whole choice.
         rce: reward-weighted cross-entropy on candidates, the auxiliary term `supervised`; unset has none.
+        candidates: a file whose candidates, at most `train.group_size` a query, are the groups of policy steps, with
+            their recorded rewards; unset draws groups from the live policy and asks the task model. The ratio is then
+            the policy over whoever drew the candidates, an importance weight that the trust region bounds; without
+            recorded log-probs, the policy is renormalised over each query's candidates.
         answers: which answers count as the same: `exact` those that are written alike, `vqa` those that the VQA
             challenge takes for equal (without case, articles and punctuation, `two` as `2`), which is for pictures and
             not for signs, letters or numbers.
@@ -166,6 +170,7 @@ class SelectionConfig(DomainConfig):
     random_shots: bool = False
     prefix: PrefixConfig | None = None
     rce: RceConfig | None = None
+    candidates: Recorded | None = None
     answers: Literal["exact", "vqa"] = "exact"
     accuracy: Literal["official", "short"] = "official"
     temperature: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 1.0
@@ -178,6 +183,12 @@ class SelectionConfig(DomainConfig):
         if not any(reward.trains for reward in self.rewards.values()):
             raise ValueError(
                 'rewards names nothing to train on; write for example [domain.rewards.vqa] with kind = "vqa"'
+            )
+        if self.candidates is not None and (self.prefix is not None or self.random_shots):
+            key = "prefix" if self.prefix is not None else "random_shots"
+            raise ValueError(
+                f"{key} draws or measures parts of a choice, and the groups of candidates.path ="
+                f" {self.candidates.path!r} were recorded whole; remove {key}, or candidates"
             )
         if self.random_shots and self.shots == 1:
             raise ValueError("random_shots has no effect with shots = 1; remove it")
@@ -225,7 +236,7 @@ class SelectionConfig(DomainConfig):
         Args:
             data: true where training prompts are requested; selection needs its questions in either case.
         """
-        return self.model_copy(update={"rewards": {}, "rce": None})
+        return self.model_copy(update={"rewards": {}, "rce": None, "candidates": None})
 
     @classmethod
     def export(cls, request: Export) -> Card:

@@ -30,6 +30,7 @@ from groupwise_selection.member_rewards import COLUMNS, MemberRewards, measured_
 from groupwise_selection.policy.choices import Choices, draw_choices, sample_choices, scored_fields
 from groupwise_selection.policy.network import PointerNetwork, as_files, open_policy, save
 from groupwise_selection.rce import CandidateSource
+from groupwise_selection.replay import Replay, chosen
 from groupwise_selection.reward.adaptive_weights import ShotCost
 from groupwise_selection.selector import SELECTOR, Selector
 from groupwise_selection.source.base import check, distinct_pools
@@ -107,16 +108,21 @@ class SelectionDomain(Domain):
                 config, questions.train, self._table, self.module, self._measures, self._member_rewards
             )
             self.auxiliary = frozenset({"supervised"})
+        self._replay, self._train = None, questions.train
+        if config.candidates is not None:
+            self._replay = Replay(config.candidates, config, questions.train, self.rewards)
+            self._train, self.samples_recorded = self._replay.queries, True
 
     @property
     def num_prompts(self) -> int:
-        return len(self._questions.train)
+        return len(self._train)
 
     @property
     def remarks(self) -> list[str]:
         """Sentences on questions, candidates and rewards that were left out or changed."""
         candidates = [] if self._candidates is None else self._candidates.remarks
-        return [*self._questions.remarks, *candidates, *self.rewards.remarks]
+        replayed = [] if self._replay is None else [*self._replay.remarks, self._replay.ratio_remark]
+        return list(dict.fromkeys([*self._questions.remarks, *candidates, *replayed, *self.rewards.remarks]))
 
     @property
     def metric_names(self) -> tuple[str, ...]:
@@ -127,7 +133,7 @@ class SelectionDomain(Domain):
     @property
     def trained_on(self) -> frozenset[str]:
         """The contents of the training queries."""
-        return frozenset(query.content for query in self._questions.train)
+        return frozenset(query.content for query in self._train)
 
     @property
     def evaluated_on(self) -> frozenset[str]:
@@ -146,7 +152,7 @@ class SelectionDomain(Domain):
 
     def prompts(self, indices: Sequence[int]) -> list[Prompt]:
         """Returns training queries by their place."""
-        return [_prompt(self._questions.train[index]) for index in indices]
+        return [_prompt(self._train[index]) for index in indices]
 
     @torch.no_grad()
     def sample(
@@ -162,9 +168,12 @@ class SelectionDomain(Domain):
         """Draws a group for each query; the random numbers of a member are keyed by `("select", step, query, member)`
         and depend on nothing else.
 
-        Settings are `temperature`, and `top_k = 1` for the most probable picks.
+        Settings are `temperature`, and `top_k = 1` for the most probable picks. With `domain.candidates`, a group is
+        the query's recorded candidates, `group_size` of them at random where there are more.
         """
         shots, temperature = self.config.shots, settings.get("temperature", self.config.temperature)
+        if self._replay is not None:
+            return self._replayed(self._replay, prompts, group_size, temperature, streams, step)
         query_numbers = torch.tensor([self._number(prompt) for prompt in prompts], device=self._device)
         group = torch.arange(len(prompts), device=self._device).repeat_interleave(group_size)
         generators = [
@@ -202,6 +211,37 @@ class SelectionDomain(Domain):
             settings={"temperature": temperature},
         )
 
+    def _replayed(
+        self,
+        replay: Replay,
+        prompts: Sequence[Prompt],
+        group_size: int,
+        temperature: float,
+        streams: Streams,
+        step: int,
+    ) -> Samples:
+        rows: list[tuple[Query, int]] = []
+        group: list[int] = []
+        for number, prompt in enumerate(prompts):
+            query = self._table.queries[self._number(prompt)]
+            order = streams.numpy("recorded", step, prompt.key).permutation(len(replay.candidates[query.id]))
+            rows += [(query, place) for place in order[:group_size].tolist()]
+            group += [number] * min(group_size, len(order))
+        picks, drawn = (tensor.to(self._device) for tensor in replay.decisions(rows))
+        return Samples(
+            prompts=list(prompts),
+            group=torch.tensor(group, device=self._device),
+            mask=picks >= 0,
+            old_log_prob=drawn.to(next(self.module.parameters()).dtype),
+            payload={
+                "query": torch.tensor([self._table.number[query.id] for query, _ in rows], device=self._device),
+                "picks": picks,
+                "temperature": torch.full((len(rows),), temperature, dtype=torch.float64, device=self._device),
+                "candidate": [place for _, place in rows],
+            },
+            settings={"temperature": temperature},
+        )
+
     @torch.no_grad()
     def with_reference(self, samples: Samples) -> Samples:
         """Adds the distributions of the active policy at every decision; see `ComparesExactly`."""
@@ -213,8 +253,12 @@ class SelectionDomain(Domain):
     def reward(self, samples: Samples) -> RewardTable:
         """Computes every reward of every member; with `prefix`, of every pick."""
         queries = [self._table.queries[place] for place in samples.payload["query"].tolist()]
-        table = self._member_rewards.reward(queries, samples.payload["measured"], samples.mask, judges=False)
-        picks = samples.payload["picks"].masked_fill(~samples.mask, -1).tolist()
+        if self._replay is not None:
+            rows = list(zip(queries, samples.payload["candidate"], strict=True))
+            table, picks = self._replay.reward(rows), self._replay.picks(rows).clamp(min=-1).tolist()
+        else:
+            table = self._member_rewards.reward(queries, samples.payload["measured"], samples.mask, judges=False)
+            picks = samples.payload["picks"].masked_fill(~samples.mask, -1).tolist()
         table = replace(table, contents=[Content.of(",".join(map(str, row))) for row in picks])
         # The reward does not know the number of shots, so the domain states the range of the costs.
         costs = {
@@ -302,7 +346,17 @@ class SelectionDomain(Domain):
 
     def describe(self, samples: Samples, rows: Tensor) -> list[dict[str, Any]]:
         """Describes members for people: the question, its demonstrations, and the task model's answer."""
-        numbers, picks, measured = (samples.payload[name] for name in ("query", "picks", "measured"))
+        numbers, picks = samples.payload["query"], samples.payload["picks"]
+        if self._replay is not None:
+            members = [
+                (self._table.queries[int(numbers[row])], samples.payload["candidate"][row]) for row in rows.tolist()
+            ]
+            return [
+                evaluate.described(query, own.tolist(), [], self.config.order)
+                | {"recorded": dict(self._replay.candidates[query.id][place].fields)}
+                for (query, place), own in zip(members, self._replay.picks(members), strict=True)
+            ]
+        measured = samples.payload["measured"]
         return [
             evaluate.described(
                 self._table.queries[int(numbers[row])], picks[row].tolist(), measured[row], self.config.order
@@ -337,8 +391,12 @@ class SelectionDomain(Domain):
     def _rescored(self, samples: Samples) -> Choices:
         """Scores the same picks under the active policy; each query is encoded once."""
         queries, row = samples.payload["query"].unique(return_inverse=True)
-        encoded = self.module.encode(self._table.pools(queries)).of(row)
-        picks = samples.payload["picks"]
+        encoded, picks = self.module.encode(self._table.pools(queries)), samples.payload["picks"]
+        if self._replay is not None and self._replay.renormalised and "weight" not in samples.payload:
+            asked = [self._table.queries[number] for number in queries.tolist()]
+            temperature = float(samples.payload["temperature"][0])
+            return chosen(self._replay.over_candidates(self.module, encoded, asked, temperature)[row], picks)
+        encoded = encoded.of(row)
         return draw_choices(self.module, encoded, picks.shape[1], None, samples.payload["temperature"], force=picks)
 
     def _greedy(self, queries: Sequence[Query]) -> tuple[Choices, list[list[Any]]]:

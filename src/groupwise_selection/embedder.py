@@ -8,13 +8,14 @@ import re
 import unicodedata
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import Annotated, Literal, final
+from pathlib import Path
+from typing import Annotated, Any, Literal, final
 
 import numpy as np
 from pydantic import Field
 
-from groupwise.config import Config
-from groupwise.config.errors import Width
+from groupwise.config import Config, ConfigError
+from groupwise.config.errors import PerStep, Width
 
 # Thai, Lao, Burmese, Khmer, kana, Han.
 _SCRIPTS = (
@@ -51,8 +52,8 @@ class HashedWords(Config):
     kind: Literal["hashed_words"] = "hashed_words"
     size: Annotated[Width, Field(ge=8)] = 128
 
-    def __call__(self, texts: Sequence[str]) -> np.ndarray:
-        """Embeds texts as the rows of an fp32 `[N, size]`."""
+    def __call__(self, texts: Sequence[str], images: Sequence[Any] | None = None) -> np.ndarray:
+        """Embeds texts as the rows of an fp32 `[N, size]`; their pictures are not looked at."""
         vectors = np.zeros((len(texts), self.size), np.float32)
         for row, text in enumerate(texts):
             places = [_place(word, self.size) for word in words_of(text)]
@@ -65,6 +66,89 @@ class HashedWords(Config):
         length = np.linalg.norm(vectors, axis=1, keepdims=True)
         vectors[length[:, 0] == 0, 0] = 1.0
         return vectors / np.where(length == 0, 1.0, length)
+
+
+@final
+class Clip(Config):
+    """Questions with their pictures, by a CLIP-shaped model in a folder: both features of length 1, joined so that the
+    cosine of two questions is `share` times that of their pictures plus `1 - share` times that of their texts.
+
+    What was embedded is kept between runs, by the model's files, the texts and the content of the pictures.
+
+    Args:
+        path: a folder of transformers with the model (`get_image_features`, `get_text_features`), its tokenizer and its
+            image processor.
+        share: weight of the pictures.
+        batch_size: questions of a forward pass.
+    """
+
+    kind: Literal["clip"] = "clip"
+    path: Annotated[str, Field(min_length=1)]
+    share: Annotated[float, Field(ge=0, le=1)] = 0.5
+    batch_size: PerStep = 32
+
+    def __call__(self, texts: Sequence[str], images: Sequence[Any] | None = None) -> np.ndarray:
+        """Embeds questions with their pictures as the rows of an fp32 `[N, D]`.
+
+        Raises:
+            ConfigError: a picture is missing or cannot be read, or the folder cannot be loaded.
+        """
+        from safetensors.numpy import load_file, save_file
+
+        from groupwise_selection.example import content
+        from groupwise_selection.task_model.trained import kept
+
+        if images is None or any(image is None for image in images):
+            raise ConfigError(f"embedder.path = {self.path!r}: it embeds a question with its picture; give the picture")
+        if not Path(self.path).is_dir():
+            raise ConfigError(f"embedder.path = {self.path!r} is no folder; write the folder of a CLIP of transformers")
+        files = sorted(file for file in Path(self.path).iterdir() if file.is_file())
+        key = {
+            "model": [(file.name, file.stat().st_size, file.stat().st_mtime_ns) for file in files],
+            "clip": self.share,
+        }
+        key["asked"] = [(text, repr(content(image))) for text, image in zip(texts, images, strict=True)]
+        folder = kept(
+            key, 1, lambda: lambda folder: save_file({"v": self._embed(texts, images)}, folder / "v.safetensors")
+        )
+        return load_file(folder / "v.safetensors")["v"]
+
+    def _embed(self, texts: Sequence[str], images: Sequence[Any]) -> np.ndarray:
+        import torch
+        from transformers import AutoImageProcessor, AutoModel, AutoTokenizer
+
+        from groupwise.causal_lm.loading import without_progress_bars
+        from groupwise_selection.task_model.image_text import as_picture
+
+        try:
+            arguments: dict[str, Any] = {"local_files_only": True, "trust_remote_code": False}
+            with without_progress_bars():
+                model: Any = AutoModel.from_pretrained(
+                    self.path, use_safetensors=True, dtype=torch.float32, **arguments
+                )
+            tokenizer: Any = AutoTokenizer.from_pretrained(self.path, **arguments)
+            processor: Any = AutoImageProcessor.from_pretrained(self.path, **arguments)
+        except (OSError, ValueError, RuntimeError, ImportError, KeyError) as error:
+            reason = (str(error).strip().splitlines() or [type(error).__name__])[0][:300]
+            raise ConfigError(f"embedder.path = {self.path!r}: transformers cannot load it: {reason}") from error
+        if not hasattr(model, "get_image_features") or not hasattr(model, "get_text_features"):
+            raise ConfigError(
+                f"embedder.path = {self.path!r} holds a {type(model).__name__}; write the folder of a CLIP"
+            )
+        rows = []
+        for start in range(0, len(texts), self.batch_size):
+            places = range(start, min(start + self.batch_size, len(texts)))
+            pictures = [as_picture(images[place], f"question {texts[place]!r}") for place in places]
+            limit = model.config.text_config.max_position_embeddings
+            tokens = tokenizer([texts[place] for place in places], padding=True, truncation=True, max_length=limit)
+            ids, mask = (torch.tensor(tokens[name]) for name in ("input_ids", "attention_mask"))
+            with torch.inference_mode():
+                pixels = processor(images=pictures, return_tensors="pt")["pixel_values"]
+                found = [model.get_image_features(pixels), model.get_text_features(ids, attention_mask=mask)]
+            parts = [each if isinstance(each, torch.Tensor) else each.pooler_output for each in found]
+            weighted = zip(parts, (self.share, 1 - self.share), strict=True)
+            rows.append(torch.cat([torch.nn.functional.normalize(part) * weight**0.5 for part, weight in weighted], 1))
+        return torch.cat(rows).numpy()
 
 
 def words_of(text: str) -> list[str]:

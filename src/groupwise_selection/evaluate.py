@@ -98,17 +98,17 @@ def described(
     Args:
         query: the query of the choice.
         picks: places in the pool, in the order of picking.
-        measurements: the measurement after each pick.
+        measurements: the measurement after each pick; empty where nothing was measured.
         order: place of the first pick in the prompt.
     """
     chosen = [place for place in picks if place >= 0]
     demos = picked_examples(query.pool, chosen, order)
-    last_measurement = next(measurement for measurement in reversed(measurements) if measurement is not None)
+    predictions = [measurement.prediction for measurement in measurements if measurement is not None]
     text = " | ".join(f"[{example.id}] {example.question} {example.answer}" for example in demos)
     return {
         "prompt": query.question,
         "key": query.id,
-        "text": f"{text} | {query.question} -> {last_measurement.prediction}",
+        "text": f"{text} | {query.question} -> {predictions[-1] if predictions else ''}".rstrip(),
         "order": order,
         "demonstrations": [
             {"id": example.id, "question": example.question, "answer": example.answer} for example in demos

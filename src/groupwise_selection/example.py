@@ -53,7 +53,7 @@ class Example:
     @cached_property
     def picture(self) -> Any:
         """The content of the image, equal for the same picture in another file; None without one."""
-        return _content(self.image)
+        return content(self.image)
 
 
 @final
@@ -107,7 +107,7 @@ class Query:
     @cached_property
     def picture(self) -> Any:
         """The content of the image, as in `Example`."""
-        return _content(self.image)
+        return content(self.image)
 
     def is_solved_by(self, example: Example) -> bool:
         """Tests whether an example is this query with one of its answers, whatever its id."""
@@ -151,7 +151,8 @@ def _spelled(text: str) -> str:
     return unicodedata.normalize("NFC", " ".join(text.split()))
 
 
-def _content(image: Any) -> Any:
+def content(image: Any) -> Any:
+    """Returns what is equal for the same picture in another file; None without one."""
     if isinstance(image, str | Path):
         return _file_content(str(image))
     return None if image is None else (image.shape, hashlib.blake2b(image.tobytes(), digest_size=16).digest())

@@ -16,7 +16,7 @@ from groupwise_selection.config import SelectionConfig
 from groupwise_selection.example import Example, Questions
 from groupwise_selection.policy.config import POLICY, WEIGHTS
 from groupwise_selection.policy.numpy_pointer import NumpyPointer
-from groupwise_selection.selector import Selector, Trained
+from groupwise_selection.selector import IMAGES, Selector, Trained
 from groupwise_selection.source.base import check_example
 from groupwise_selection.source.files import ExampleLine, embeddings_of, read_lines
 
@@ -94,7 +94,8 @@ def _of_file(config: SelectionConfig, path: Path) -> list[Example]:
     if embedder is None:
         vectors = embeddings_of(lines, "train with an embedder of the source")
     else:
-        vectors = embedder([line.question for line in lines.values()])
+        pictures = [line.example(np.zeros(0), path).image for line in lines.values()]
+        vectors = embedder([line.question for line in lines.values()], pictures)
     examples = []
     for (place, line), vector in zip(lines.items(), vectors, strict=True):
         examples.append(line.example(vector, path))
@@ -213,12 +214,31 @@ def export(config: SelectionConfig, request: Export) -> Card:
         else []
     )
     use_section = _use_section(config, selector, examples, request) if request.measure else _UNMEASURED
+    chat = (selector.trained.template or {}).get("kind") == "chat"
+    call, inside = (
+        "messages(QUERY, IMAGE)" if chat else f"select(QUERY, {config.shots})",
+        _inside(selector, request.folder),
+    )
     return Card(
-        loading=f'groupwise.Selector.load("{request.out}").select(QUERY, {config.shots})',
+        loading=f'groupwise.Selector.load("{request.out}").{call}',
         prompts="queries",
-        sections=["", "## As it is used", "", *use_section, "", "## What is in the folder", "", *_FOLDER],
+        sections=["", "## As it is used", "", *use_section, "", "## What is in the folder", "", *inside, *_FOLDER],
         remarks=remarks,
     )
+
+
+def _inside(selector: Selector, folder: Path) -> Sequence[str]:
+    """Counts what the folder holds, and names what is outside of it and needed."""
+    pictures = list((folder / IMAGES).glob("*"))
+    megabytes = sum(picture.stat().st_size for picture in pictures) / 1e6
+    shown = f", and {len(pictures)} pictures ({megabytes:.1f} MB) in `{IMAGES}/`" if pictures else ""
+    embedder = selector.trained.embedder or {"kind": "your own, `Selector.load(..., embed=...)`"}
+    template = selector.trained.template or {"kind": "none"}
+    return [
+        f"{len(selector.examples)} solved examples{shown}. Embedder: {' '.join(map(str, embedder.values()))}. Template:"
+        f" {template['kind']}.",
+        "",
+    ]
 
 
 _UNMEASURED = (

@@ -5,8 +5,8 @@ candidates.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from typing import Any, Literal, final
+from collections.abc import Sequence
+from typing import Literal, final
 
 import torch
 from torch import Tensor
@@ -15,11 +15,12 @@ from groupwise.domain.protocol import Prompt, Samples
 from groupwise.streams import Streams
 from groupwise_selection.config import Sampled, SelectionConfig
 from groupwise_selection.example import Query
-from groupwise_selection.measurement import FIELDS, Measures, QueryTable
+from groupwise_selection.measurement import Measures, QueryTable
 from groupwise_selection.member_rewards import MemberRewards, measured_prefixes
-from groupwise_selection.policy.choices import NOTHING, Choices, sample_choices
+from groupwise_selection.policy.choices import Choices, sample_choices
 from groupwise_selection.policy.network import PointerNetwork
-from groupwise_selection.source.recorded import Candidate, Recorded
+from groupwise_selection.replay import Replay
+from groupwise_selection.source.recorded import Recorded
 
 
 def candidate_weights(rewards: Tensor, query: Tensor, tau: float, kind: Literal["reward", "rank"] = "reward") -> Tensor:
@@ -86,24 +87,15 @@ class CandidateSource:
         self._config, self._rce = config, config.rce
         self._queries, self._table, self._network = list(queries), table, network
         self._measures, self._member_rewards = measures, member_rewards
-        self.remarks: list[str] = []
-        self._recorded: Mapping[str, Sequence[Candidate]] = {}
+        self._replay: Replay | None = None
         if isinstance(config.rce.candidates, Recorded):
-            recording = config.rce.candidates.read(
-                {query.id: [example.id for example in query.pool] for query in queries}, config.shots
-            )
-            self._recorded = recording.candidates
-            self._queries = [query for query in queries if query.id in self._recorded]
-            path = config.rce.candidates.path
-            self.remarks = [
-                *recording.remarks,
-                f"{path}: {len(self._queries)} queries with recorded candidates; on-policy steps do not use them",
-            ]
-            if config.order == "first_pick_last":
-                self.remarks.append(
-                    f"{path}: choices are recorded in the order of the prompt, and the first pick"
-                    " of this policy stands last in it: they are read from their end"
-                )
+            self._replay = Replay(config.rce.candidates, config, queries, member_rewards.rewards)
+            self._queries = self._replay.queries
+
+    @property
+    def remarks(self) -> list[str]:
+        """Sentences on recorded candidates that were left out or changed."""
+        return [] if self._replay is None else self._replay.remarks
 
     def draw(self, size: int, streams: Streams, step: int) -> Samples:
         """Draws queries at random and lists their candidates: at most `size`, but at least those of one query.
@@ -118,7 +110,9 @@ class CandidateSource:
         """
         order = [self._queries[place] for place in streams.numpy("rce", step).permutation(len(self._queries)).tolist()]
         queries, choices, rewards = (
-            self._recorded_of(order, size) if self._recorded else self._sampled(order, size, streams, step)
+            self._sampled(order, size, streams, step)
+            if self._replay is None
+            else self._recorded(self._replay, order, size)
         )
         number = [self._table.number[query.id] for query in queries]
         device = choices.picks.device
@@ -170,28 +164,15 @@ class CandidateSource:
         )
         return queries, choices, [math.nan if total is None else total for total in totals]
 
-    def _recorded_of(self, order: Sequence[Query], size: int) -> tuple[list[Query], Choices, list[float]]:
-        rows: list[tuple[Query, Candidate]] = []
+    def _recorded(self, replay: Replay, order: Sequence[Query], size: int) -> tuple[list[Query], Choices, list[float]]:
+        rows: list[tuple[Query, int]] = []
         for query in order:
-            candidates = self._recorded[query.id]
+            candidates = replay.candidates[query.id]
             if rows and len(rows) + len(candidates) > size:
                 break
-            rows += [(query, candidate) for candidate in candidates]
-        ids = [query.id for query, _ in rows]
-        columns: dict[str, list[Any]] = {
-            field: [candidate.fields.get(field) for _, candidate in rows] for field in FIELDS
-        }
-        columns |= {"shots": [len(candidate.picks) for _, candidate in rows], "id": ids}
-        columns |= {name: [list(getattr(query, name)) for query, _ in rows] for name in ("answers", "choices")}
-        # The recorded fields stand for the task model's answer, which was not recorded.
-        totals = self._member_rewards.rewards.score(ids, [""] * len(rows), columns).total(groups=ids)
-        device = next(self._network.parameters()).device
-        picks = torch.full((len(rows), self._config.shots), NOTHING)
-        for row, (_, candidate) in enumerate(rows):
-            ordered = candidate.picks if self._config.order == "first_pick_first" else candidate.picks[::-1]
-            picks[row, : len(ordered)] = torch.tensor(ordered)
-        picks = picks.to(device)
-        choices = Choices(
-            picks, picks >= 0, torch.zeros(*picks.shape, 1, dtype=next(self._network.parameters()).dtype, device=device)
-        )
+            rows += [(query, place) for place in range(len(candidates))]
+        totals = replay.reward(rows).total(groups=[query.id for query, _ in rows])
+        weights = next(self._network.parameters())
+        picks = replay.picks(rows).to(weights.device)
+        choices = Choices(picks, picks >= 0, weights.new_zeros(*picks.shape, 1))
         return [query for query, _ in rows], choices, [math.nan if total is None else total for total in totals]

@@ -5,26 +5,27 @@ torch.
 from __future__ import annotations
 
 import hashlib
+import io
 import json
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Any, Literal, final
+from typing import Any, Literal, cast, final
 
 import numpy as np
 
 from groupwise.config import ConfigError, read_json, validate
-from groupwise_selection.embedder import HashedWords, answer_features
+from groupwise_selection.embedder import Clip, HashedWords, answer_features
 from groupwise_selection.example import LENGTH_TOLERANCE, Example, distinct, embedding_fault
 from groupwise_selection.policy.config import POLICY, WEIGHTS
 from groupwise_selection.policy.numpy_pointer import NumpyPointer
-from groupwise_selection.task_model.template import TextTemplate
+from groupwise_selection.task_model.template import ChatTemplate, TextTemplate
 
 Embed = Callable[[Sequence[str]], np.ndarray]
 Order = Literal["first_pick_first", "first_pick_last"]
 
-SELECTOR, EXAMPLES, EMBEDDINGS = "selector.json", "examples.jsonl", "embeddings.safetensors"
+SELECTOR, EXAMPLES, EMBEDDINGS, IMAGES = "selector.json", "examples.jsonl", "embeddings.safetensors", "images"
 _PROBES = 4
 
 
@@ -60,7 +61,7 @@ class Selector:
         trained: the settings of its training.
         examples: the solved examples that may be shown.
         weights: content of `model.safetensors`.
-        embed: embeds texts as vectors; without it, queries and new examples need embeddings.
+        embed: embeds texts as vectors, `clip` with their pictures; without it, queries and new examples need vectors.
 
     Example:
         >>> selector = Selector.load("exported")  # doctest: +SKIP
@@ -95,6 +96,7 @@ class Selector:
         query: str | np.ndarray,
         k: int | None = None,
         *,
+        image: Any = None,
         pool: Sequence[str] | None = None,
         order: Order | None = None,
     ) -> list[Example]:
@@ -107,6 +109,7 @@ class Selector:
             query: its text, or its embedding `[D]` of length 1.
             k: number of demonstrations; unset takes as many as in training. The result is shorter where the policy may
                 end early and does.
+            image: its picture, where the embedder looks at pictures: a path, or a `uint8` array.
             pool: ids of the examples to choose from.
             order: `first_pick_first`, or `first_pick_last` (next to the query); unset takes the order of training.
 
@@ -114,7 +117,7 @@ class Selector:
             ConfigError: the query has no valid embedding, the pool has an unknown id, `k` exceeds the pool, or the
                 query is a text and there is no embedder.
         """
-        vector = self._embedded(query, "query")
+        vector = self._embedded(query, "query", image)
         num_shown = self.trained.shots if k is None else k
         pool_ids = self._pool(vector, pool)
         if not pool_ids:
@@ -163,18 +166,61 @@ class Selector:
         """
         if self.trained.template is None or self.trained.template.get("kind") != "text":
             raise ConfigError(
-                "the task model of this selector has no text template; build the prompt from select(query, k)"
+                "the task model of this selector has no text template; write messages(query, image) where it is a chat,"
+                " or build the prompt from select(query, k)"
             )
         template = validate(TextTemplate, self.trained.template, SELECTOR)
+        if template.num_images:
+            raise ConfigError(
+                "the template of this selector shows pictures, which a text has no place for; build the prompt from"
+                " select(query, k), whose examples have an image"
+            )
         return template.prompt(query, [(example.question, example.answer) for example in self.select(query, k)])
 
-    def add(self, question: str, answer: str, *, id: str | None = None, embedding: np.ndarray | None = None) -> str:
+    def messages(self, query: str, image: Any = None, k: int | None = None) -> list[dict[str, Any]]:
+        """Writes the turns of a query with its demonstrations and their pictures, as the task model was asked: what
+        `processor.apply_chat_template(messages, add_generation_prompt=True, tokenize=True)` takes.
+
+        Args:
+            query: its text.
+            image: its picture, where the template shows pictures: a path, or a `uint8` array `[H, W]` or `[H, W, 3]`.
+            k: number of demonstrations, see `select`.
+
+        Raises:
+            ConfigError: the task model's template is no chat, the picture is missing, or see `select`.
+        """
+        if self.trained.template is None or self.trained.template.get("kind") != "chat":
+            raise ConfigError("the task model of this selector has no chat template; write prompt(query, k)")
+        template = validate(ChatTemplate, self.trained.template, SELECTOR)
+        if template.num_images and image is None:
+            raise ConfigError(
+                "image is missing, and the template shows one with each question; give a path or an array"
+            )
+        shown = self.select(query, k, image=image)
+        turns = template.messages(query, [(example.question, example.answer) for example in shown])
+        pictures = iter([*(example.image for example in shown), image])
+        for part in (part for turn in turns if isinstance(turn["content"], list) for part in turn["content"]):
+            if part["type"] == "image":
+                picture = next(pictures)
+                part["image"] = str(picture) if isinstance(picture, str | Path) else _as_pil(picture)
+        return turns
+
+    def add(
+        self,
+        question: str,
+        answer: str,
+        *,
+        id: str | None = None,
+        embedding: np.ndarray | None = None,
+        image: Any = None,
+    ) -> str:
         """Adds an example: it can be picked from now on, without training.
 
         Args:
             question, answer: texts of the example.
             id: name of the example; unset takes a new one.
             embedding: `[D]` of length 1; unset embeds the question.
+            image: its picture, a path or a `uint8` array.
 
         Returns:
             the id.
@@ -194,8 +240,8 @@ class Selector:
                 raise ConfigError(f"example {id!r}: field {name} is {text!r} ({type(text).__name__}); write a text")
         if not answer.strip():
             raise ConfigError(f"example {id!r}: field answer is {answer!r}; a demonstration is shown with its answer")
-        vector = self._embedded(question if embedding is None else embedding, f"example {id!r}")
-        self._keep(Example(id, question, answer, vector))
+        vector = self._embedded(question if embedding is None else embedding, f"example {id!r}", image)
+        self._keep(Example(id, question, answer, vector, image))
         return id
 
     def remove(self, id: str) -> None:
@@ -214,7 +260,7 @@ class Selector:
 
     def save(self, folder: str | Path) -> None:
         """Writes a folder that `load` reads, with hashes of the policy, the data, the embedder, the template and the
-        settings.
+        settings. Pictures are copied into `images/`, each named by its hash.
 
         Args:
             folder: destination; created where it is missing.
@@ -223,7 +269,7 @@ class Selector:
 
         folder = Path(folder)
         folder.mkdir(parents=True, exist_ok=True)
-        lines = [json.dumps(_as_json(example), ensure_ascii=False) + "\n" for example in self.examples]
+        lines = [json.dumps(_as_json(example, folder), ensure_ascii=False) + "\n" for example in self.examples]
         examples = "".join(lines).encode()
         vectors = self._vectors() if self._examples else np.zeros((0, self.policy.embedding_size), np.float32)
         embeddings = save({"embeddings": np.ascontiguousarray(vectors, dtype=np.float32)})
@@ -283,9 +329,14 @@ class Selector:
             network, vectors = load(weights), load(embeddings)["embeddings"]
         except (SafetensorError, KeyError) as error:
             raise ConfigError(f"{folder}: {WEIGHTS} or {EMBEDDINGS} cannot be read: {error}; export again") from error
-        if embed is None and (trained.embedder or {}).get("kind") == "hashed_words":
-            embed = validate(HashedWords, trained.embedder or {}, str(folder / SELECTOR))
+        own: Any = trained.embedder or {}
+        if embed is None and own.get("kind") == "hashed_words":
+            embed = validate(HashedWords, own, str(folder / SELECTOR))
+        elif embed is None and own.get("kind") == "clip" and Path(own["path"]).is_dir():
+            embed = validate(Clip, own, str(folder / SELECTOR))
         rows = [json.loads(line) for line in examples.splitlines()]
+        for row in rows:
+            row["image"] = None if row["image"] is None else _checked_picture(folder / row["image"], row["id"])
         stored_examples = [Example(**{**row, "embedding": vector}) for row, vector in zip(rows, vectors, strict=True)]
         selector = Selector(
             NumpyPointer(network, int(table["policy"]["num_heads"])), table, trained, stored_examples, weights, embed
@@ -297,7 +348,7 @@ class Selector:
     def _check_embedder(self, folder: Path) -> None:
         probes = self.examples[:: max(1, len(self._examples) // _PROBES)][:_PROBES]
         for example in probes:
-            again = self._embedded(example.question, f"example {example.id!r}")
+            again = self._embedded(example.question, f"example {example.id!r}", example.image)
             if float(np.abs(again - example.embedding).max()) > LENGTH_TOLERANCE:
                 raise ConfigError(
                     f"{folder}: the embedder gives example {example.id!r} another vector than the one it was saved with"
@@ -331,14 +382,15 @@ class Selector:
             return pool_ids
         return [example.id for example in self.nearest(vector)]
 
-    def _embedded(self, query: str | np.ndarray, subject: str) -> np.ndarray:
+    def _embedded(self, query: str | np.ndarray, subject: str, image: Any = None) -> np.ndarray:
         if isinstance(query, str):
             if self.embed is None:
                 raise ConfigError(
-                    f"{subject} is a text, and this selector has no embedder; give Selector.load(folder, embed=...), or"
-                    " an embedding"
+                    f"{subject} is a text, and this selector has no embedder (trained with {self.trained.embedder});"
+                    " give Selector.load(folder, embed=...), or an embedding"
                 )
-            vector = np.asarray(self.embed([query]), dtype=np.float32)
+            looks, embed = (self.trained.embedder or {}).get("kind") == "clip", cast(Any, self.embed)
+            vector = np.asarray(embed([query], [image]) if looks else embed([query]), dtype=np.float32)
             vector = vector[0] if vector.ndim == 2 and len(vector) == 1 else vector
         else:
             vector = np.asarray(query, dtype=np.float32)
@@ -347,13 +399,51 @@ class Selector:
         return vector
 
 
-def _as_json(example: Example) -> dict[str, Any]:
-    image = str(example.image) if isinstance(example.image, str | Path) else None
+def _as_pil(pixels: Any) -> Any:
+    from PIL import Image
+
+    return Image.fromarray(np.asarray(pixels))
+
+
+def _checked_picture(path: Path, name: str) -> str:
+    """Returns the path of a stored picture, whose name is its hash."""
+    try:
+        found = hashlib.sha256(path.read_bytes()).hexdigest()
+    except OSError as error:
+        reason = f"{path} cannot be read: {error.strerror}"
+        raise ConfigError(f"example {name!r}: field image: {reason}; export again") from None
+    if not found.startswith(path.stem):
+        reason = f"{path} is not what was saved (its hash differs)"
+        raise ConfigError(f"example {name!r}: field image: {reason}; export again")
+    return str(path)
+
+
+def _stored_picture(example: Example, folder: Path) -> str | None:
+    """Copies the picture of an example into the folder and returns its name there."""
+    if example.image is None:
+        return None
+    if isinstance(example.image, str | Path):
+        try:
+            data, ending = Path(example.image).read_bytes(), Path(example.image).suffix
+        except OSError as error:
+            message = f"example {example.id!r}: field image: {str(example.image)!r} cannot be read: {error.strerror}"
+            raise ConfigError(message) from None
+    else:
+        _as_pil(example.image).save(buffer := io.BytesIO(), "PNG")
+        data, ending = buffer.getvalue(), ".png"
+    path = folder / IMAGES / f"{hashlib.sha256(data).hexdigest()[:16]}{ending}"
+    if not path.is_file():
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(data)
+    return f"{IMAGES}/{path.name}"
+
+
+def _as_json(example: Example, folder: Path) -> dict[str, Any]:
     return {
         "id": example.id,
         "question": example.question,
         "answer": example.answer,
-        "image": image,
+        "image": _stored_picture(example, folder),
         "clusters": dict(example.clusters),
     }
 

@@ -14,6 +14,10 @@ from tests.experiment.tiny import TINY
 from tests.integrations.sums import model
 from tests.selection.small_selector import QUESTION, small_selector
 
+from groupwise.experiment import load_experiment
+from groupwise.experiment.runner import run
+from groupwise.track import read_metrics
+
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 
 
@@ -140,3 +144,21 @@ def test_a_sweep_runs_on_ray_and_goes_on_where_it_ended(tmp_path: Path, monkeypa
     assert again[0] in first
     assert first[0]["after"] >= first[1]["after"]
     assert {point["changes"]["method"] for point in first} == {"grpo", "dr_grpo"}
+
+
+@pytest.mark.slow
+def test_okvqa_makes_its_data_and_models_and_trains_on_pictures(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(str(EXAMPLES / "okvqa"))
+    monkeypatch.setattr("sys.argv", ["make_okvqa.py", "okvqa", "--steps", "2"])
+    program("make_okvqa").main()
+    settings = ["train.num_steps=1", "domain.source.num_train=24", "domain.source.num_validation=2"]
+    settings += ["domain.source.num_held_out=4", "domain.evaluation.tables=false", "domain.task_model.cache=false"]
+    run(load_experiment(str(EXAMPLES / "okvqa" / "okvqa.toml"), settings), out=tmp_path / "run")
+    (score,) = {
+        row["eval/selected/accuracy"]
+        for row in read_metrics(tmp_path / "run" / "metrics.jsonl")
+        if row.get("step") == 1
+    }
+    assert 0 <= score <= 1

@@ -14,7 +14,6 @@ import torch
 from tests.selection.tiny import domain_of
 
 from groupwise.config import ConfigError, validate
-from groupwise.reward import RewardError
 from groupwise.streams import Streams
 from groupwise_selection.config import RceConfig
 from groupwise_selection.member_rewards import measured_prefixes
@@ -124,6 +123,5 @@ def test_recorded_candidates_are_weighed_by_what_was_recorded(tmp_path: Path) ->
 
 
 def test_a_field_that_was_not_recorded_is_named(tmp_path: Path) -> None:
-    domain = domain_of(rce=recorded(tmp_path), rewards={"vqa": {"kind": "vqa", "mode": {"kind": "legacy"}}})
-    with pytest.raises(RewardError, match=r"query 'train-\d+' has no 'info'"):
-        domain.demonstrations(6, streams=Streams(0), step=0)
+    with pytest.raises(ConfigError, match=r"18 of 18 candidates have no 'info', which rewards.vqa reads; all have acc"):
+        domain_of(rce=recorded(tmp_path), rewards={"vqa": {"kind": "vqa", "mode": {"kind": "legacy"}}})

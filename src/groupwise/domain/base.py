@@ -53,6 +53,8 @@ class Domain(ABC):
             then gathered on the CPU and sent from there; members come without log-probs of the trainer (NaN), and the
             step scores them in shards.
         sends_weights: whether this process sends the weights to the server; one that does not holds shards alone.
+        samples_recorded: whether `sample` gives members that another policy drew, so that the first update on them is
+            off-policy as the later ones are.
         keeps_graph: whether `sample` may keep the graph of its passes for the first update; otherwise the step calls it
             without gradient.
         memory_remedy: what to write where memory runs out, with the domain's own keys.
@@ -79,6 +81,7 @@ class Domain(ABC):
     draws_in_shards: bool = False
     samples_remotely: bool = False
     sends_weights: bool = True
+    samples_recorded: bool = False
     keeps_graph: bool = False
     memory_remedy: ClassVar[str] = (
         "train.gradient_checkpointing = true, train.autocast = bfloat16, a smaller train.prompts_per_step or"

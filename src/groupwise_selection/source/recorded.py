@@ -4,7 +4,10 @@ Two JSON files are read. Keys are queries' ids; keys that begin with `_` hold re
 
     beams       {"17": {"id_list": [[3, 8, 17], [8, 3, 17]], "score_list": [0.046, 0.037]}}
     candidates  {"17": {"pointer_candidates": [{"pointer": [3, 8], "pointer_pos": [0, 4], "vqa_correct": 1,
-    "vqa_acc_score": 0.9, ...}]}}
+    "vqa_acc_score": 0.9, "log_probs": [-1.2, -0.7], ...}]}}
+
+`log_probs` are the nats of each pick under the policy that drew it, in the order of `pointer`; beside `id_list`, a
+list of such lists. All candidates of a file have them, or none.
 
 A beam ends with the query itself and is written in the order of the prompt: its last example is next to the query.
 A score is an information gain, the more the better, and the best beam comes first. `pointer` names examples of the
@@ -22,7 +25,7 @@ from typing import Any, Literal, final
 
 from groupwise.config import Config, ConfigError, read_json
 
-_FIELDS = {
+FIELD_NAMES = {
     "vqa_correct": "correct",
     "vqa_acc_score": "accuracy",
     "vqa_gt_prob": "probability",
@@ -39,7 +42,8 @@ class Candidate:
 
     Args:
         picks: places in the query's pool, in the order of the prompt: the last is next to the query.
-        fields: measured field -> value, by the column names of rewards; of a beam, `quality` and `info` are its score.
+        fields: measured field -> value, by the column names of rewards; `quality` and `info` are a beam's score.
+        log_probs: nats of each pick under the policy that drew it; `None` where they were not recorded.
 
     Example:
         >>> Candidate((4, 0), {"correct": 1.0}).picks
@@ -48,6 +52,7 @@ class Candidate:
 
     picks: tuple[int, ...]
     fields: Mapping[str, float]
+    log_probs: tuple[float, ...] | None = None
 
 
 @final
@@ -114,11 +119,20 @@ class Recorded(Config):
             )
         candidates: dict[str, list[Candidate]] = {}
         num_failed = 0
+        first: _Row | None = None
         for query, entry in known.items():
             rows, failed = self._rows(query, entry)
             num_failed += failed
-            found = [Candidate(self._places(row, pools[query], max_picks), row.fields) for row in rows]
-            candidates |= {query: found} if found else {}
+            for row in rows:
+                first = first or row
+                if (row.log_probs is None) != (first.log_probs is None):
+                    lacking, other = (row, first) if row.log_probs is None else (first, row)
+                    raise ConfigError(
+                        f"{lacking.where} has no log_probs, and {other.where} has some; all candidates of a file have"
+                        " them or none: record these, or remove the others"
+                    )
+                candidate = Candidate(self._places(row, pools[query], max_picks), row.fields, row.log_probs)
+                candidates.setdefault(query, []).append(candidate)
         if num_failed:
             remarks.append(f"{self.path}: {num_failed} candidates whose evaluation failed or fell back are left out")
         if not candidates:
@@ -136,7 +150,7 @@ class Recorded(Config):
             if not isinstance(entry[name], list):
                 raise ConfigError(f"{where}: {name} is {entry[name]!r}; it must be a list")
         if "pointer_candidates" not in keys:
-            return self._beams(query, entry["id_list"], entry["score_list"], where), 0
+            return self._beams(query, entry, where), 0
         rows = []
         for number, candidate in enumerate(entry["pointer_candidates"]):
             place = f"{where}: pointer_candidates[{number}]"
@@ -146,7 +160,10 @@ class Recorded(Config):
                 rows.append(self._pointer(query, candidate, place))
         return rows, len(entry["pointer_candidates"]) - len(rows)
 
-    def _beams(self, query: str, beams: list[Any], scores: list[Any], where: str) -> list[_Row]:
+    def _beams(self, query: str, entry: Mapping[str, Any], where: str) -> list[_Row]:
+        beams, scores, log_probs = entry["id_list"], entry["score_list"], entry.get("log_probs")
+        if log_probs is not None and (not isinstance(log_probs, list) or len(log_probs) != len(beams)):
+            raise ConfigError(f"{where}: log_probs is {log_probs!r}; write one list for each of {len(beams)} beams")
         if len(beams) != len(scores):
             raise ConfigError(
                 f"{where}: id_list has {len(beams)} beams and score_list {len(scores)} scores; they belong together one"
@@ -167,14 +184,15 @@ class Recorded(Config):
                     f"{name} = {numbers} does not end with the query's own id; a beam is [example, ..., query], and"
                     " its last example stands next to the query"
                 )
-            quality = self._oriented(value)
-            rows.append(_Row(query, name, numbers[:-1], {"quality": quality, "info": quality}))
+            quality, own = self._oriented(value), None if log_probs is None else log_probs[number]
+            row_log_probs = _log_probs(own, len(numbers) - 1, f"{where}: log_probs[{number}]")
+            rows.append(_Row(query, name, numbers[:-1], {"quality": quality, "info": quality}, row_log_probs))
         return rows
 
     def _pointer(self, query: str, entry: Mapping[str, Any], where: str) -> _Row:
         fields = {
             ours: _finite(entry[theirs], f"{where}: {theirs}")
-            for theirs, ours in _FIELDS.items()
+            for theirs, ours in FIELD_NAMES.items()
             if entry.get(theirs) is not None
         }
         if entry.get("logprob_score") is not None and "quality" not in fields:
@@ -182,11 +200,14 @@ class Recorded(Config):
             fields["quality"] = -abs(_finite(entry["logprob_score"], f"{where}: logprob_score"))
         if "quality" in fields:
             fields["quality"] = self._oriented(fields["quality"])
+        if entry.get("beam_score") is not None:
+            fields["info"] = fields["quality"]
         names = [name for name in ("pointer", "pointer_pos") if name in entry]
         if not names:
             raise ConfigError(f"{where} has neither pointer nor pointer_pos, the examples it is of")
         numbers = [_integers(entry[name], f"{where}: {name}") for name in names]
-        return _Row(query, where, numbers[0], fields, numbers[-1], "pointer" not in entry)
+        log_probs = _log_probs(entry.get("log_probs"), len(numbers[0]), f"{where}: log_probs")
+        return _Row(query, where, numbers[0], fields, log_probs, numbers[-1], "pointer" not in entry)
 
     def _oriented(self, score: float) -> float:
         return -score if self.score == "lower" else score
@@ -236,6 +257,7 @@ class _Row:
     where: str
     numbers: list[int]
     fields: dict[str, float]
+    log_probs: tuple[float, ...] | None
     places: list[int] | None = None
     has_places_alone: bool = False
 
@@ -251,6 +273,18 @@ def _integers(values: Any, where: str) -> list[int]:
 
 
 def _finite(value: Any, where: str) -> float:
-    if not isinstance(value, int | float) or not math.isfinite(value):
+    if not isinstance(value, int | float) or isinstance(value, bool) or not math.isfinite(value):
         raise ConfigError(f"{where} is {value!r}; it must be a finite number")
     return float(value)
+
+
+def _log_probs(values: Any, num_picks: int, where: str) -> tuple[float, ...] | None:
+    """Returns the log-probs of a candidate's picks; `None` where it has none."""
+    if values is None:
+        return None
+    if not isinstance(values, list) or len(values) != num_picks:
+        raise ConfigError(f"{where} is {values!r}; write a list of {num_picks} numbers, one a pick")
+    numbers = tuple(_finite(value, f"{where}[{place}]") for place, value in enumerate(values))
+    if max(numbers) > 0:
+        raise ConfigError(f"{where} is {values!r}; a log-prob is at most 0: write nats, and no probabilities")
+    return numbers

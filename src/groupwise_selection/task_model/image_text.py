@@ -297,8 +297,8 @@ class ImageTextTaskModel:
 
     def _images(self, query: Query, demos: Sequence[Example]) -> list[Any]:
         return [
-            *(_picture(demo.image, f"example {demo.id!r}") for demo in demos),
-            _picture(query.image, f"query {query.id!r}"),
+            *(as_picture(demo.image, f"example {demo.id!r}") for demo in demos),
+            as_picture(query.image, f"query {query.id!r}"),
         ]
 
     def _check_length(self, query: Query, demos: Sequence[Example], num_tokens: int) -> None:
@@ -328,7 +328,7 @@ def _summed(logits: Tensor, ids: Tensor, token_mask: Tensor) -> list[float]:
     return torch.where(token_mask, chosen, 0.0).sum(1).tolist()
 
 
-def _picture(image: Any, subject: str) -> Any:
+def as_picture(image: Any, subject: str) -> Any:
     """Opens a picture as a PIL image in colour.
 
     Raises:

@@ -68,7 +68,7 @@ def test_pointer_candidates(tmp_path: Path) -> None:
     found = read(tmp_path, POINTERS)
     first, second = found.candidates["17"]
     assert first == Candidate(
-        (1, 0), {"correct": 1.0, "accuracy": 0.9, "probability": 0.6, "quality": 0.04, "relevance": 1.0}
+        (1, 0), {"correct": 1.0, "accuracy": 0.9, "probability": 0.6, "quality": 0.04, "relevance": 1.0, "info": 0.04}
     )
     # A log-prob is never above 0: its negative was recorded.
     assert second == Candidate((3, 1), {"correct": 0.0, "accuracy": 0.3, "quality": -1.5})

@@ -296,7 +296,7 @@ def _optimise(step: Step, collected: rollouts.Collected | None, rows: Tensor | N
     clip it and step. A gradient that is 0 or not finite changes no weight.
     """
     recipe, state, world, learner = step.recipe, step.state, step.world, step.state.learner
-    on_policy = updates.taken == 0
+    on_policy = updates.taken == 0 and not step.domain.samples_recorded
     learner.zero_gradients()
     accumulate: list[Callable[[], passes.PassStatistics]] = []
     if collected is not None:

@@ -76,7 +76,8 @@ def _ratios_spread(stage: Stage) -> Seen | None:
     low, high, sample, share = newest_of(stage, 5, "ratio/p1", "ratio/p99", "effective_sample_size", "on_policy_share")
     # Off-policy: what one batch's updates do to the ratios of that very batch.
     wide = sample.mean < 0.8 and (high.mean > 3 or low.mean < 1 / 3)
-    if share.mean >= 0.9 or not (sample.mean < 0.5 or wide):
+    # Share 0: members of a file, whose ratios compare with whoever drew them.
+    if share.mean >= 0.9 or share.mean == 0 or not (sample.mean < 0.5 or wide):
         return None
     return saw("ratios", [low, high, sample], low=low, high=high, sample=sample)
 
