@@ -69,8 +69,9 @@ class TrainConfig(Config):
         num_steps: steps, where the experiment has no stages (a stage states its own).
         prompts_per_step: prompts drawn a step, over all processes together.
         group_size: members sampled for each prompt.
-        dynamic_group_size: lets the group size follow the share of flat groups, within bounds; unset keeps it.
-        adaptive_sampling: draws prompts by how often they were solved lately; unset goes through the training set epoch
+        dynamic_group_size: lets the group size follow the share of groups whose rewards say little, within bounds;
+            unset keeps it.
+        adaptive_sampling: draws prompts by how much their last rewards say; unset goes through the training set epoch
             by epoch.
         worst_first: draws the share of the prompts whose last rewards are lowest; unset goes by epochs.
         updates_per_batch: passes over a batch of rollouts.

@@ -337,7 +337,8 @@ def _opened(job: Job, process: _Process, *, resumed: bool) -> Iterator[tuple[loo
             track=job.track,
             ends_at=math.inf if job.minutes is None else perf_counter() + 60 * job.minutes - used,
         )
-        for remark in [*remarks, *job.remarks, *domains.remarks(job.recipes), *preflight.precision_remarks(domain)]:
+        remarks += [*job.remarks, *domains.remarks(job.recipes), *preflight.precision_remarks(domain)]
+        for remark in [*remarks, *preflight.idle_remarks(job.recipes, domain.num_prompts)]:
             session.note(remark)
         if resumed and session.metrics is not None and session.watch is not None:
             # What live diagnosis says of the rows that exist was reported before.
