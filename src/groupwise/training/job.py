@@ -99,6 +99,24 @@ class Recipe:
         return self.objective.needs_reference or self.compares or self.train.l2_to_reference > 0
 
 
+_BOUNDS = ("low", "high", "eps_pos", "eps_neg", "sigma")
+"""The settings of trust regions that are distances of the ratio from 1."""
+
+
+def _clip_remark(domain: Domain, recipe: Recipe) -> str:
+    """Says what the stage's own bounds hold in the unit of its domain's log-probs."""
+    bounds: dict[float, list[str]] = {}
+    for name, bound in recipe.objective.trust.model_dump().items():
+        if name in _BOUNDS and isinstance(bound, float):
+            bounds.setdefault(bound, []).append(f"trust.{name}")
+    if not (domain.clip_remark and domain.clip_shift and bounds):
+        return domain.clip_remark
+    held = [f"{' and '.join(names)} = {at:g} holds {at * domain.clip_shift:.3g}" for at, names in bounds.items()]
+    alone = recipe.train.updates_per_batch * recipe.train.minibatches == 1
+    never = ", but with one update a batch the ratio is 1 and nothing is held" if alone else ""
+    return f"{domain.clip_remark}; of shifts in standard deviations {', '.join(held)}{never}"
+
+
 class Domains:
     """The domain of every stage, built once for each different setting; all of them share one module.
 
@@ -121,7 +139,8 @@ class Domains:
         clip means where a stage reads log-probs.
         """
         reading = [recipe for recipe in recipes if isinstance(recipe.objective.matching, NoMatching)]
-        clips = [domain.clip_remark for domain in self.that_sample(reading) if domain.clip_remark]
+        clips = [_clip_remark(self.of(recipe), recipe) for recipe in reading if recipe.samples]
+        clips = [remark for remark in clips if remark]
         return list(dict.fromkeys([*clips, *(remark for domain in self._all() for remark in domain.remarks)]))
 
     def evaluated_on(self, recipes: Sequence[Recipe]) -> EvaluatedOn:
