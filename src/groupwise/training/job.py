@@ -4,6 +4,7 @@ experiment file.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -67,7 +68,8 @@ class Recipe:
         return replace(self, objective=self.objective.on(density=density))
 
     def fitted(self, num_prompts: int) -> Recipe:
-        """Returns the stage with as many prompts a step as the training set has, where that has fewer.
+        """Returns the stage with as many prompts a step as the training set has, where that has fewer, and with the
+        steps of its epochs. As a draw never crosses an epoch's end, an epoch is as many whole steps as it holds.
 
         Args:
             num_prompts: the number of prompts of the training set.
@@ -75,11 +77,16 @@ class Recipe:
         Example:
             >>> Recipe("a", Objective.preset("grpo")).fitted(9).train.prompts_per_step
             9
+            >>> Recipe("a", Objective.preset("grpo"), TrainConfig(num_epochs=2.5)).fitted(80).train.num_steps
+            13
         """
-        if not self.samples or self.train.prompts_per_step <= num_prompts:
-            return self
-        changes = {"prompts_per_step": num_prompts, "minibatches": min(self.train.minibatches, num_prompts)}
-        return replace(self, train=self.train.model_copy(update=changes))
+        train, changes = self.train, dict[str, Any]()
+        if self.samples and train.prompts_per_step > num_prompts:
+            changes = {"prompts_per_step": num_prompts, "minibatches": min(train.minibatches, num_prompts)}
+        if train.num_epochs is not None:
+            taken = min(train.prompts_per_step, num_prompts) if self.samples else train.demonstrations_per_step
+            changes["num_steps"] = max(1, math.ceil(train.num_epochs * max(1, num_prompts // taken) - 1e-9))
+        return replace(self, train=train.model_copy(update=changes)) if changes else self
 
     @cached_property
     def samples(self) -> bool:
@@ -223,7 +230,13 @@ class Job:
             f"stage {after.name}: a step takes all {after.train.prompts_per_step} training prompts"
             f" (train.prompts_per_step = {before.train.prompts_per_step})"
             for before, after in zip(self.recipes, recipes, strict=True)
-            if before is not after
+            if before.train.prompts_per_step != after.train.prompts_per_step
+        ]
+        remarks += [
+            f"stage {recipe.name}: num_epochs = {recipe.train.num_epochs:g} passes over the training set are"
+            f" {recipe.train.num_steps} steps"
+            for recipe in recipes
+            if recipe.train.num_epochs is not None
         ]
         controls = {name: fit(stages) for name, stages in self.controls.items()}
         return replace(self, recipes=recipes, controls=controls, remarks=[*self.remarks, *remarks])

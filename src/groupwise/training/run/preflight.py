@@ -272,6 +272,11 @@ def check_domain(domain: Domain, recipe: Recipe, streams: Streams, world: World)
             " domain has that key; images that are prompts need targets too), or remove the term"
         )
     if not recipe.samples:
+        if train.num_epochs is not None and not domain.demonstrates_prompts:
+            raise ConfigError(
+                f"stage {recipe.name!r}: num_epochs = {train.num_epochs:g} counts passes over the training set,"
+                " and this stage learns from demonstrations of their own; write num_steps"
+            )
         return
     _check_objective(domain, recipe.objective)
     if train.l2_to_reference > 0 and switches_off(resolve_reference(recipe.reference, required=True), domain.learner):
