@@ -178,8 +178,8 @@ def test_a_difference_that_agrees_would_not_agree_with_the_opposite_sign_and_no_
                 assert claim.sign == 0, claim.id
                 continue
             counts["tested"] += 1
-            opposite = [-number for number in stated if number] or [-lines[claim.id]["result"]]
-            assert claim.low == claim.high == 0 or not any(map(claim.agrees, opposite)), claim.id
+            measured = [number for number in stated or [lines[claim.id]["result"]] if number]
+            assert claim.low == claim.high == 0 or not any(claim.agrees(-number) for number in measured), claim.id
     assert min(counts["smoke"], counts["tested"]) > 20
 
 

@@ -79,6 +79,8 @@ class ComparisonConfig(Config):
         seeds: the number of seeds that each variant is run with.
         first_seed: the first seed; the others follow it.
         show: further metrics of evaluations for the table: their means over seeds at the end of the runs.
+        metrics: metrics of training that are printed for every variant that has them, `*` standing for any part of a
+            name: means over the steps that sample and over seeds.
 
     Example:
         >>> ComparisonConfig(vary=["method=grpo,dapo"]).seeds
@@ -89,6 +91,7 @@ class ComparisonConfig(Config):
     seeds: PerStep = 3
     first_seed: Seed = 0
     show: list[str] = Field(default_factory=list)
+    metrics: list[str] = Field(default_factory=list)
 
 
 @final
