@@ -39,7 +39,7 @@ help:
 	@echo "make check   lint, docs and test, for every change; CI runs make slow and make portable as well"
 	@echo "make bench   the benchmarks, on a quiet machine"
 	@echo "make seeds   every shipped experiment with ten fresh seeds and its controls, into benchmarks/results/ (hours; goes on where it stopped)"
-	@echo "make sources each claim of the guide about the five sources, measured on this code with one seed (hours; goes on where it stopped)"
+	@echo "make sources each claim of the guide about the five sources, measured on this code with one seed, a smoke test of differences that are not told (hours; goes on where it stopped)"
 	@echo "make extras  each extra alone in a fresh environment: packages, size, import time, one use"
 	@echo "make oracles records anew what other systems' own losses give"
 	@echo "make engines a server of the Tinker API and vLLM on a CPU, each in an environment of its own, .engines (6 GB), for make nightly"

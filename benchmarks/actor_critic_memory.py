@@ -1,5 +1,5 @@
-"""Memory of group-relative training beside an actor-critic of the same model, each in a process that really trains two
-steps.
+"""Memory and operations of group-relative training beside an actor-critic of the same model, each in a process that
+really trains two steps. Operations are the multiplications and additions of matrix products, of the second step.
 
     python benchmarks/actor_critic_memory.py
     python benchmarks/actor_critic_memory.py --size default --repeats 1
@@ -19,6 +19,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -32,6 +33,7 @@ from rich.console import Console
 from rich.table import Table
 from step_task import SIZES, build, evenness
 from torch import Tensor, nn
+from torch.utils.flop_counter import FlopCounterMode
 
 from groupwise import Objective, Rollouts, Scored
 from groupwise.causal_lm.backbone import Backbone
@@ -102,17 +104,21 @@ def train(way: str, specification: dict[str, Any]) -> dict[str, Any]:
     parameters = [parameter for module in modules for parameter in module.parameters()]
     optimiser = torch.optim.AdamW(parameters, lr=1e-6)
     objective = Objective.preset("bnpo")
+    counters = [FlopCounterMode(display=False) for _ in range(2)]
     for step in range(NUM_STEPS):
-        found = sample(
-            policy,
-            GroupBatch(
-                prompts,
-                group,
-                SamplingConfig(max_new_tokens=length),
-                list(range(step * 10**6, step * 10**6 + len(prompts) * group)),
-            ),
-            eos=[1],
-        )
+        counts = specification["counts"] and step == NUM_STEPS - 1
+        sampling, training = counters if counts else (nullcontext(), nullcontext())
+        with sampling:
+            found = sample(
+                policy,
+                GroupBatch(
+                    prompts,
+                    group,
+                    SamplingConfig(max_new_tokens=length),
+                    list(range(step * 10**6, step * 10**6 + len(prompts) * group)),
+                ),
+                eos=[1],
+            )
         reward = torch.tensor(evenness([], tokenizer.batch_decode(found.tokens)))
         ids = torch.cat([torch.tensor([prompt for prompt in prompts for _ in range(group)]), found.tokens], dim=1)
         rollouts = Rollouts(
@@ -122,32 +128,33 @@ def train(way: str, specification: dict[str, Any]) -> dict[str, Any]:
             rewards={"evenness": reward},
         )
         plan = objective.plan(objective.prepare(rollouts, objective.init()))
-        returns, advantage = None, None
-        if critic is not None:
-            with torch.no_grad():
-                parts = [
-                    critic(part, _states(policy, part, num_prompt) if critic.trunk is None else None, num_prompt)
-                    for part in ids.split(micro_batch)
-                ]
-            advantage, returns = advantages(torch.cat(parts), reward)
-        for rows in torch.arange(len(ids)).split(micro_batch):
-            states = _states(policy, ids[rows], num_prompt)
-            target = found.tokens[rows].reshape(-1)
-            log_prob = policy.scores(states.reshape(len(target), -1), target, frozenset({"log_prob"}), 1.0)[
-                "log_prob"
-            ].view(len(rows), -1)
-            if critic is None or advantage is None or returns is None:
-                objective.loss(Scored(log_prob), plan.select(rows)).backward()
-                continue
-            ratio = (log_prob - found.log_prob[rows]).exp()
-            surrogate = torch.minimum(ratio * advantage[rows], ratio.clamp(0.8, 1.2) * advantage[rows])
-            loss = -surrogate.sum() / ids[:, num_prompt:].numel()
-            if way == "value network":
-                loss.backward()
-                del loss, log_prob, states
-                states, loss = None, 0.0
-            value = critic(ids[rows], states, num_prompt)
-            (loss + 0.5 * (value - returns[rows]).square().sum() / ids[:, num_prompt:].numel()).backward()
+        with training:
+            returns, advantage = None, None
+            if critic is not None:
+                with torch.no_grad():
+                    parts = [
+                        critic(part, _states(policy, part, num_prompt) if critic.trunk is None else None, num_prompt)
+                        for part in ids.split(micro_batch)
+                    ]
+                advantage, returns = advantages(torch.cat(parts), reward)
+            for rows in torch.arange(len(ids)).split(micro_batch):
+                states = _states(policy, ids[rows], num_prompt)
+                target = found.tokens[rows].reshape(-1)
+                log_prob = policy.scores(states.reshape(len(target), -1), target, frozenset({"log_prob"}), 1.0)[
+                    "log_prob"
+                ].view(len(rows), -1)
+                if critic is None or advantage is None or returns is None:
+                    objective.loss(Scored(log_prob), plan.select(rows)).backward()
+                    continue
+                ratio = (log_prob - found.log_prob[rows]).exp()
+                surrogate = torch.minimum(ratio * advantage[rows], ratio.clamp(0.8, 1.2) * advantage[rows])
+                loss = -surrogate.sum() / ids[:, num_prompt:].numel()
+                if way == "value network":
+                    loss.backward()
+                    del loss, log_prob, states
+                    states, loss = None, 0.0
+                value = critic(ids[rows], states, num_prompt)
+                (loss + 0.5 * (value - returns[rows]).square().sum() / ids[:, num_prompt:].numel()).backward()
         torch.nn.utils.clip_grad_norm_(parameters, 1.0)
         gradients = _bytes([parameter.grad for parameter in parameters if parameter.grad is not None])
         optimiser.step()
@@ -158,6 +165,8 @@ def train(way: str, specification: dict[str, Any]) -> dict[str, Any]:
         "gradients": gradients,
         "optimiser": _bytes(state),
         "peak": measure.memory_bytes("VmHWM") - after_import,
+        "sampling": counters[0].get_total_flops(),
+        "training": counters[1].get_total_flops(),
     }
 
 
@@ -188,12 +197,16 @@ def main(
             task = build(SIZES[name], "fixed", SIZES[name].num_prompts, Path(folder)) | {
                 "folder": folder,
                 "micro_batch": micro_batch,
+                "counts": False,
             }
             found: dict[str, list[dict[str, int]]] = {way: [] for way in WAYS}
             for _ in range(repeats):
                 for way in WAYS:
                     found[way].append(_process({**task, "way": way}))
+            # What counts operations takes memory of its own, so that they are counted in a process beside.
+            counts = {way: _process({**task, "way": way, "counts": True}) for way in WAYS}
         _show(name, task, found)
+        _show_operations(counts)
 
 
 def _process(specification: dict[str, Any]) -> dict[str, int]:
@@ -224,6 +237,16 @@ def _show(name: str, task: dict[str, Any], found: dict[str, list[dict[str, int]]
         peaks = [run["peak"] / 2**20 for run in runs]
         ratios = [run["peak"] / other for run, other in zip(runs, base, strict=True)]
         table.add_row(way, *held, _spread(peaks, 0), _spread(ratios, 2))
+    console.print(table)
+
+
+def _show_operations(counts: dict[str, dict[str, int]]) -> None:
+    table = Table("", "sampling, 10^9 operations", "training", "training / grpo's", "both / grpo's")
+    base = counts["grpo"]
+    for way, run in counts.items():
+        both = [(each["sampling"] + each["training"]) for each in (run, base)]
+        cells = [run["sampling"] / 1e9, run["training"] / 1e9, run["training"] / base["training"], both[0] / both[1]]
+        table.add_row(way, *(f"{cell:.3g}" for cell in cells[:2]), *(f"{cell:.2f}" for cell in cells[2:]))
     console.print(table)
 
 

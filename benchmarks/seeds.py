@@ -28,7 +28,9 @@ from groupwise.runs import read_lines
 
 HERE = Path(__file__).resolve().parent
 LINES = HERE / "results" / "seeds.jsonl"
-NEED_A_MODEL = ("diffusion_prompts", "prompts", "source_002", "source_003")
+NEED_A_MODEL = (
+    *("diffusion_prompts", "prompts", "source_000_innovations", "source_000_knights", "source_002", "source_003"),
+)
 """Experiments on a model folder of one's own: there is none to measure them with."""
 ORDER = (
     *("source_004", "language", "source_003_small", "selection_text", "restoration", "diffusion", "diffusion_jpeg"),

@@ -18,12 +18,14 @@ from groupwise_look.compare.comparison import evaluated
 
 
 def fingerprint(name: str) -> str:
-    """What an experiment's file sets, in twelve digits; its name, its description and its grid change no run.
+    """What an experiment's file sets, in twelve digits; its name, its description, its grid and what it writes down
+    change no run.
 
     Args:
         name: of a shipped experiment, or its file.
     """
-    tree = {key: value for key, value in find(name).tree.items() if key not in ("name", "description", "comparison")}
+    about = ("name", "description", "comparison", "track")
+    tree = {key: value for key, value in find(name).tree.items() if key not in about}
     return hashlib.sha256(json.dumps(tree, sort_keys=True).encode()).hexdigest()[:12]
 
 

@@ -2,8 +2,11 @@
 
     python benchmarks/sources.py                    # all of them, the cheapest command first: hours
     python benchmarks/sources.py --only 003         # make sources ARGS="--only 003", or the name of a run
+    python benchmarks/sources.py --seeds 10         # comparisons over ten seeds: differences by sign and interval
     python benchmarks/sources.py --list             # the claims, their bounds and their commands; measures nothing
     python benchmarks/sources.py --table            # the table again, from what is there
+
+With one seed a difference is tested by its sign where the page tells one, and is a smoke test where it tells none.
 
 A claim is data (`benchmarks/claims/`): where it is stated, its bounds, its command with one seed, and how the result is
 read. A claim that was measured is a line of `results/sources.jsonl`; the same command leaves it out, goes on with a run
@@ -37,7 +40,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     try:
         asked = options().parse_args(arguments)
-        files = sources_claims.load()
+        files = {
+            source: file.model_copy(
+                update={"runs": tuple(sources_run.with_seeds(run, asked.seeds) for run in file.runs)}
+            )
+            for source, file in sources_claims.load().items()
+        }
         chosen = [
             (source, run)
             for source, file in files.items()
@@ -99,6 +107,7 @@ def options() -> argparse.ArgumentParser:
         "--only", action="append", type=_choice, metavar="NAME", help="a source, 000 to 004, or a run; may be repeated"
     )
     parser.add_argument("--list", action="store_true", help="print the claims and measure nothing")
+    parser.add_argument("--seeds", type=int, choices=range(1, 101), default=1, metavar="N", help="of each comparison")
     parser.add_argument("--table", action="store_true", help="make no run, only the table")
     parser.add_argument(
         "--minutes",

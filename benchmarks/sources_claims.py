@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -42,6 +43,8 @@ class Column(Config):
     relative: float = 0.0
     """The same as a share of the number."""
     bounds: str | None = None
+    most: float | None = None
+    """What the quantity can be at most: 1 for a share of right answers."""
 
 
 @final
@@ -57,6 +60,8 @@ class Table(Config):
     rows: dict[str, Reading]
     """The row's label, and where its numbers are read."""
     columns: dict[str, Column]
+    equal: tuple[str, ...] = ()
+    """Rows that are the same run as the one they are compared with: their difference is 0, to the last bit."""
     scale: dict[str, float] = Field(default_factory=dict)
     """What the readings of a column are multiplied by."""
 
@@ -129,6 +134,9 @@ class Claim:
         low, high: the bounds in which the result agrees; none where there is none.
         read, minus: where the result stands in what the run left.
         scale: what it is multiplied by.
+        interval: of a difference, the 95 % interval over seeds that the page gives.
+        sign: the sign of a difference that the page tells from 0; 0 where it tells none.
+        is_difference: whether its sign says which of two is better.
     """
 
     id: str
@@ -140,11 +148,33 @@ class Claim:
     read: Reading
     minus: Reading = ()
     scale: float = 1.0
+    interval: tuple[float, float] | None = None
+    sign: int = 0
+    is_difference: bool = False
+
+    @property
+    def is_smoke_test(self) -> bool:
+        """True for a difference whose bounds hold either sign: they see that something broke, and test no claim."""
+        return self.is_difference and self.low is not None and self.high is not None and self.low < 0 < self.high
+
+    def over_seeds(self, mean: float, interval: Sequence[float]) -> bool:
+        """Returns whether a difference over several seeds says what the page says: its mean lies in the page's
+        interval, and its own interval tells the same sign, or none where the page tells none.
+
+        Args:
+            mean: the difference.
+            interval: its own.
+        """
+        assert self.interval is not None
+        return self.interval[0] <= mean <= self.interval[1] and _sign(interval) == _sign(self.interval)
 
     def agrees(self, result: float) -> bool:
         """Returns whether a result lies within the bounds."""
         written = numbers(self.stated)
-        rounding = last_digit(written[0]) if written else 0.0
+        # What is equal is equal, however few digits are written.
+        rounding = last_digit(written[0]) if written and not self.low == self.high == 0 else 0.0
+        if self.sign * result < 0:
+            return False
         above = self.low is None or result >= self.low - rounding
         return above and (self.high is None or result <= self.high + rounding)
 
@@ -247,11 +277,34 @@ def _of_table(run: Run, table: Table) -> Iterator[Claim]:
                     raise ValueError(f"{table.at}, {label}, {name}: {cells[place]!r} has no number {index + 1}")
                 path = (*start, *reading)
                 low, high = _bounds(cells, place, index, column, path)
+                interval = None
+                if is_difference := path[-2:] == ("difference", "mean"):
+                    edges = tuple(value(number) for number in numbers(cells[place + 1]))
+                    interval = (edges[0], edges[1]) if len(edges) == 2 else None
+                # Where p is corrected for a table's comparisons, a star marks what is told.
+                is_told = "p, corrected" not in page_table.heads or "*" in cells[place]
+                sign = _sign(interval) if interval and is_told else 0
+                low, high = (0.0, 0.0) if label in table.equal and is_difference else _told(low, high, sign)
+                high = high if column.most is None else min(high, column.most)
                 nth = f" {index + 1}" if sum(map(bool, column.read)) > 1 else ""
                 claim_id = "/".join(part for part in (run.id, table.name, label.strip("`"), name + nth) if part)
                 stated = cells[place] if column.bounds == "range" else written[index]
                 scale = table.scale.get(name, 1.0)
-                yield Claim(claim_id, table.at, f"{label}, {name}{nth}", stated, low, high, path, scale=scale)
+                says = f"{label}, {name}{nth}"
+                more = {"scale": scale, "interval": interval, "sign": sign, "is_difference": is_difference}
+                yield Claim(claim_id, table.at, says, stated, low, high, path, **more)
+
+
+def _sign(interval: Sequence[float]) -> int:
+    """Returns the sign that an interval tells; 0 where it holds 0."""
+    return int(interval[0] > 0) - int(interval[1] < 0)
+
+
+def _told(low: float | None, high: float | None, sign: int) -> tuple[float | None, float | None]:
+    """Returns bounds on the side of 0 that the page tells."""
+    if sign > 0:
+        return max(low or 0.0, 0.0), high
+    return (low, min(high or 0.0, 0.0)) if sign < 0 else (low, high)
 
 
 def _bounds(cells: tuple[str, ...], place: int, index: int, column: Column, path: Reading) -> tuple[float, float]:
@@ -300,9 +353,14 @@ def _of_statement(run: Run, statement: Statement) -> Claim:
         low, high = stated - statement.within, stated + statement.within
     if low is None and high is None:
         raise ValueError(f"{statement.name} has no bounds; write within, low or high")
-    name = f"{run.id}/{statement.name}"
+    is_difference = bool(statement.minus) or "above" in statement.read or "difference" in statement.read
+    interval, sign = None, 0
+    if is_difference and (bracket := re.search(r"(\S+) \[([-.\d]+), ([-.\d]+)\]", statement.says)):
+        interval = (value(bracket[2]), value(bracket[3]))
+        sign = _sign(interval)
+        low, high = _told(low, high, sign)
     return Claim(
-        name,
+        f"{run.id}/{statement.name}",
         statement.at,
         statement.says,
         statement.value or "",
@@ -311,4 +369,7 @@ def _of_statement(run: Run, statement: Statement) -> Claim:
         statement.read,
         statement.minus,
         statement.scale,
+        interval,
+        sign,
+        is_difference,
     )

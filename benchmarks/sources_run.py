@@ -117,11 +117,24 @@ def _outcome(run: Run, folder: Path, variables: dict[str, str], seconds: float) 
         return None, f"the run's folder cannot be read: {error}"[:300]
 
 
+def with_seeds(run: Run, seeds: int) -> Run:
+    """Returns a comparison over as many seeds, beginning with the same one; a training as it is."""
+    command = run.command.replace("--seeds 1", f"--seeds {seeds}")
+    return (
+        run if command == run.command else run.model_copy(update={"command": command, "minutes": run.minutes * seeds})
+    )
+
+
 def _result(claim: Claim, outcome: Outcome | None, error: str) -> dict[str, Any]:
     if outcome is None:
         return {"result": None, "error": error}
     try:
-        return {"result": round(outcome.measure(claim), 7)}
+        result = {"result": round(outcome.measure(claim), 7)}
+        if claim.interval is not None and claim.read[-2:] == ("difference", "mean"):
+            variant = claim.read[0]
+            if isinstance(row := outcome.scores.get(variant), dict) and len(row.get("seeds", ())) > 1:
+                result["interval"] = [row["difference"][edge] for edge in ("low", "high")]
+        return result
     except (OSError, ValueError, KeyError) as reason:
         return {"result": None, "error": str(reason)[:300]}
 

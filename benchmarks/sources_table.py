@@ -10,7 +10,7 @@ from resumable import table_row
 from sources_claims import Claim, ClaimsFile, Run, claims
 
 Line = Mapping[str, Any]
-VERDICTS = ("agrees", "does not agree", "failed", "not run yet", "not run")
+VERDICTS = ("agrees", "smoke test", "does not agree", "failed", "not run yet", "not run")
 
 
 def document(files: Mapping[str, ClaimsFile], lines: Mapping[str, Line]) -> str:
@@ -26,7 +26,10 @@ def document(files: Mapping[str, ClaimsFile], lines: Mapping[str, Line]) -> str:
         "Written by `make sources`. A claim is a number or a statement of `docs/guide/results.md`, `study.md` or",
         "`selection_findings.md`; its command was run with one seed. A result agrees where it lies within the bounds",
         "beside it, up to the rounding of the number that is stated; each command says where its bounds come from.",
-        "Numbers of the guide are often means over several seeds, so one seed may lie outside by chance.",
+        "Numbers of the guide are often means over several seeds, so one seed may lie outside by chance. A difference",
+        "that the page tells from 0 has to have its sign. Of one that it does not tell, either sign lies within the",
+        "bounds: that is a *smoke test*, which says that nothing broke. `--seeds 10` measures differences over seeds:",
+        "the mean has to lie in the page's interval, and its own interval has to tell what the page's tells.",
         "",
         table_row(["source", "", "claims", *VERDICTS]),
         "|" + "---|" * (3 + len(VERDICTS)),
@@ -54,7 +57,11 @@ def verdict(claim: Claim, line: Line | None) -> str:
         return "not run yet"
     if line["result"] is None:
         return "failed"
-    return "agrees" if claim.agrees(line["result"]) else "does not agree"
+    if claim.interval is not None and line.get("interval"):
+        return "agrees" if claim.over_seeds(line["result"], line["interval"]) else "does not agree"
+    if not claim.agrees(line["result"]):
+        return "does not agree"
+    return "smoke test" if claim.is_smoke_test else "agrees"
 
 
 def progress(claim: Claim, line: Line) -> str:

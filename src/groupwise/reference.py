@@ -40,14 +40,25 @@ class ReferenceRule(Config):
 
         Args:
             step: steps that made an update since the reference began, from 1.
-            score: the newest score of the policy's evaluations, turned so that more is better.
-            reference_score: the score of the policy that the reference was last mixed with.
+            score: the policy's score, turned so that more is better: of its newest evaluation, or measured at this step
+                where `measures` says so.
+            reference_score: the reference's own score where it was measured; else that of the policy that it was last
+                mixed with.
 
         Returns:
             a number from 0 to 1; `None` where nothing is due; `"refused"` where a mixing was due and the policy is not
             good enough.
         """
         return None
+
+    def measures(self, step: int) -> bool:
+        """Returns whether policy and reference are both evaluated before `follow` is asked: never, unless a rule
+        compares them.
+
+        Args:
+            step: as in `follow`.
+        """
+        return False
 
 
 @final
@@ -184,19 +195,20 @@ class ReferencePolicy:
         with self._copy.active():
             yield
 
-    def observe(self, step: int, score: float | None) -> str:
+    def observe(self, step: int, score: float | None, reference_score: float | None = None) -> str:
         """Lets the reference follow the policy at the end of a step.
 
         Args:
             step: steps that made an update since the reference began, from 1.
-            score: the newest score of the policy's evaluations, or `None`.
+            score: the policy's score, or `None`.
+            reference_score: the reference's own, where it was measured.
 
         Returns:
             `"mixed"`, `"refused"` (quality gate) or `""`.
         """
         if self.score is None:
             self.score = score
-        alpha = self.config.follow(step, score, self.score)
+        alpha = self.config.follow(step, score, self.score if reference_score is None else reference_score)
         if alpha is None or alpha == "refused":
             return alpha or ""
         self.mix(alpha)
@@ -260,8 +272,9 @@ def switches_off(config: Any, learner: Learner) -> bool:
 class QualityGateReference(ReferenceRule):
     """As `periodic`, but a mixing is refused when `score(theta) < score(ref) - margin`.
 
-    `score(ref)` is the score of the policy with which the reference was last mixed (at first, of the policy at the
-    start), so no evaluation is spent on the reference itself. Nothing is refused while a score is missing.
+    Where a mixing is due, both are evaluated as the run's evaluations are (the metric `train.metric`), the reference
+    with its own weights: two evaluations every `sync_steps` steps, whatever `train.evaluate_every` is. They are logged
+    as `reference/policy_score` and `reference/score`. Nothing is refused while a score is missing.
 
     Args:
         sync_steps: steps between two mixings.
@@ -284,8 +297,8 @@ class QualityGateReference(ReferenceRule):
         """Returns whether the policy's score is too far below the reference's for a mixing.
 
         Args:
-            reference_score: the score of the policy with which the reference was last mixed.
-            policy_score: the policy's newest score.
+            reference_score: the reference's own score.
+            policy_score: the policy's.
         """
         return reference_score is not None and policy_score is not None and policy_score < reference_score - self.margin
 
@@ -296,6 +309,10 @@ class QualityGateReference(ReferenceRule):
         if step % self.sync_steps:
             return None
         return "refused" if self.refuses(reference_score, score) else self.alpha
+
+    def measures(self, step: int) -> bool:
+        """Returns whether a mixing is due."""
+        return step % self.sync_steps == 0
 
 
 # The reference of a stage: its default, and the combinations that are refused.

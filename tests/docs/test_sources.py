@@ -8,6 +8,7 @@ import contextlib
 import json
 import shlex
 import sys
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -158,6 +159,63 @@ def test_a_result_within_the_rounding_of_the_stated_number_agrees() -> None:
     assert not claim.agrees(0.4451)
     assert not claim.agrees(0.4349)
     assert not sources_claims.Claim("a", "p.md#a", "in words", "", None, 0.0, ("end",)).agrees(1e-9)
+    assert not sources_claims.Claim("a", "p.md#a", "equal", "+.000", 0.0, 0.0, ("end",)).agrees(1e-7)
+
+
+def test_a_difference_that_agrees_would_not_agree_with_the_opposite_sign_and_no_share_is_above_1() -> None:
+    lines = sources_run.current(RUNS, read_lines(sources.LINES).rows)
+    counts: Counter[str] = Counter()
+    for run in RUNS:
+        for claim in sources_claims.claims(run):
+            stated = [pages.value(number) for number in pages.numbers(claim.stated)]
+            if not claim.is_difference:
+                is_share = claim.read[-1] in ("mean", "before", "ode/asked", "ode/judge", "greedy/correct")
+                is_share = is_share and bool(stated) and 0 <= stated[0] <= 1
+                assert not is_share or claim.high is None or claim.high <= 1, claim.id
+                continue
+            if claim.is_smoke_test:
+                counts["smoke"] += 1
+                assert claim.sign == 0, claim.id
+                continue
+            counts["tested"] += 1
+            measured = [number for number in stated or [lines[claim.id]["result"]] if number]
+            assert claim.low == claim.high == 0 or not any(claim.agrees(-number) for number in measured), claim.id
+    assert min(counts["smoke"], counts["tested"]) > 20
+
+
+def test_a_difference_over_seeds_has_to_tell_what_the_page_tells() -> None:
+    claims = {claim.id: claim for run in RUNS for claim in sources_claims.claims(run)}
+    told, untold = (claims[f"cups/{method}/difference"] for method in ("gspo", "ema"))
+    assert (told.interval, untold.interval) == ((-0.395, -0.310), (-0.004, 0.019))
+    assert (told.sign, untold.sign, claims["digits/conservative/difference"].sign) == (-1, 0, 0)
+    assert claims["modes/hard/difference"].agrees(0.0)
+    assert not claims["modes/hard/difference"].agrees(0.0004)
+    assert claims["rewards/legacy ahead with 1"].sign == 1
+    verdicts = {
+        (0.35, (0.31, 0.39)): ("does not agree",) * 2,
+        (-0.35, (-0.39, -0.31)): ("agrees", "does not agree"),
+        (-0.35, (-0.6, 0.1)): ("does not agree",) * 2,
+        (0.01, (-0.01, 0.03)): ("does not agree", "agrees"),
+        (0.01, (0.005, 0.015)): ("does not agree",) * 2,
+    }
+    for (mean, interval), expected in verdicts.items():
+        line = {"result": mean, "interval": list(interval)}
+        assert tuple(sources_table.verdict(claim, line) for claim in (told, untold)) == expected
+    assert sources_table.verdict(untold, {"result": -0.01}) == "smoke test"
+    assert sources_table.verdict(told, {"result": 0.01}) == "does not agree"
+
+
+def test_a_comparison_is_measured_over_as_many_seeds_as_are_asked_for(tmp_path: Path) -> None:
+    run = next(run for run in RUNS if run.id == "cups")
+    many = sources_run.with_seeds(run, 10)
+    assert (many.command, many.minutes) == ("groupwise compare source_000 --seeds 10", 10 * run.minutes)
+    training = next(run for run in RUNS if run.id == "tales")
+    assert sources_run.with_seeds(training, 10) is training
+    row = {"variant": "method=ema", "seeds": [10, 11], "difference": {"mean": 0.01, "low": -0.01, "high": 0.03}}
+    (tmp_path / "results.json").write_text(json.dumps({"rows": [row]}))
+    claim = next(claim for claim in sources_claims.claims(run) if claim.id == "cups/ema/difference")
+    measured = sources_run._result(claim, sources_read.Outcome(tmp_path), "")
+    assert measured == {"result": 0.01, "interval": [-0.01, 0.03]}
 
 
 def test_numbers_are_read_from_where_a_comparison_and_a_run_leave_them(tmp_path: Path) -> None:

@@ -222,6 +222,7 @@ def test_the_experiment_of_source_002_has_its_defaults() -> None:
         16,
         16,
     )
+    assert experiment.train.minibatches == 2, "ddpo-pytorch makes two optimiser steps on a batch of samples"
     assert objective.needs_reference
     assert reference is not None
     # The source's mixing at one half is the same in both orientations.

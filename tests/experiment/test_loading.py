@@ -136,6 +136,8 @@ def test_stages_and_controls_are_experiments_of_their_own(tiny: Path):
                 " stages.grpo.num_steps"
             ),
         ),
+        (["train.num_epochs=3"], "train.num_epochs = 3: has no effect: this experiment has stages"),
+        (["stages.grpo.num_epochs=0"], "stages[1].num_epochs = 0: must be greater than 0"),
         (
             ["stages.grpo.set.train.num_steps=3"],
             "stages.grpo.set.train.num_steps: has no effect; write stages.grpo.num_steps",

@@ -1,4 +1,4 @@
-"""Prompts drawn by how often they were solved lately."""
+"""Prompts drawn by how much their last rewards say."""
 
 from __future__ import annotations
 
@@ -9,17 +9,31 @@ import pytest
 from tests.training.toy import ToyDomain, job, recipe
 
 from groupwise.streams import Streams
-from groupwise.track import read_metrics
+from groupwise.track import TrackConfig, read_metrics
 from groupwise.training.run.launch import train
 from groupwise.training.sampling import AdaptiveSampling
 
 
-def test_weights_are_the_variance_of_passing() -> None:
+def test_weights_are_the_variance_of_passing_and_ranks_where_the_threshold_says_nothing() -> None:
     rule = AdaptiveSampling(threshold=0.5, floor=0.01)
-    assert rule.weight([]) == pytest.approx(1.01)
-    assert rule.weight([1.0, 0.0]) == pytest.approx(1.01)
-    assert rule.weight([1.0, 1.0, 0.6, 0.5]) == pytest.approx(0.76)
-    assert rule.weight([0.5, 0.5]) == pytest.approx(0.01)
+    history = {1: [1.0, 0.0], 2: [1.0, 1.0, 0.6, 0.5], 3: [0.5, 0.5]}
+    assert rule.weights(history, 4) == pytest.approx([1.01, 1.01, 0.76, 0.01])
+    # Sizes in kB and scores of beauty: on one side of any threshold of 0 or 1, and as wide apart as they are.
+    for offset in (-700.0, 5.6):
+        spreads = {0: [offset, offset + 0.1], 1: [offset] * 3, 2: [offset, offset + 2.0], 3: [offset + 0.1, offset]}
+        for threshold in (None, 0.5):
+            ranked = AdaptiveSampling(threshold=threshold, floor=0.01).weights(spreads, 5)
+            assert ranked == pytest.approx([0.76, 0.01, 1.01, 0.76, 1.01])
+
+
+def test_a_threshold_that_says_nothing_is_said_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for threshold, times in ((7.0, 1), (0.5, 0), (None, 0)):
+        stage = recipe(num_steps=3, prompts_per_step=4, adaptive_sampling=AdaptiveSampling(threshold=threshold))
+        domain = ToyDomain(reward_of=lambda index, action: float(action[0] % 2))
+        train(
+            job(stage, domain=lambda device, d=domain: d, track=TrackConfig(console="lines")), tmp_path / str(threshold)
+        )
+        assert capsys.readouterr().out.count("threshold = 7 has all rewards of this step on one side") == times
 
 
 def test_draws_follow_the_weights_never_repeat_within_a_step_and_are_found_from_counters() -> None:

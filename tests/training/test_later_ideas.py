@@ -53,7 +53,7 @@ def test_the_quality_gate_keeps_a_policy_that_fell_out_of_the_reference(tmp_path
     def spoilt(device: Any) -> ToyDomain:
         return ToyDomain(num_decisions=1, reward_of=lambda index, action: float(int(action[0]) != index % 4))
 
-    stage = recipe(objective=KL, num_steps=5, evaluate_every=1, rate=0.3, metric="sampled_accuracy")
+    stage = recipe(objective=KL, num_steps=5, rate=0.3, metric="sampled_accuracy")
     for name, reference in (
         ("gated", QualityGateReference(sync_steps=1, alpha=1.0, margin=0.0)),
         ("open", PeriodicReference(sync_steps=1, alpha=1.0)),
@@ -61,6 +61,10 @@ def test_the_quality_gate_keeps_a_policy_that_fell_out_of_the_reference(tmp_path
         train(job(replace(stage, reference=reference), domain=spoilt), tmp_path / name)
     assert sum(rows(tmp_path / "gated", "reference/refused")) >= 3
     assert sum(rows(tmp_path / "open", "reference/refused")) == 0
+    scores = [rows(tmp_path / "gated", f"reference/{name}") for name in ("policy_score", "score")]
+    assert len(scores[0]) == 5
+    refused = [float(policy < reference) for policy, reference in zip(*scores, strict=True)]
+    assert refused == rows(tmp_path / "gated", "reference/refused")
     assert rows(tmp_path / "gated", "reference/distance")[-1] > 0.1
     assert rows(tmp_path / "open", "reference/distance")[-1] == 0.0
 

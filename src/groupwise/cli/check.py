@@ -82,7 +82,7 @@ def _read_and_score(loaded: Experiment, job: Job, span: Experiment, domains: Dom
         "stages      "
         + ", ".join(
             f"{stage.name} ({stage.train.num_steps} steps{'' if stage.samples else ', supervised'})"
-            for stage in loaded.spans
+            for stage in (recipe.fitted(domain.num_prompts) for recipe in job.recipes)
         )
     )
     for remark in [*job.remarks, *domains.remarks(job.recipes)]:

@@ -40,7 +40,11 @@ class Domain(ABC):
         num_prompts: size of the training set; an attribute or a property, like the two below.
         takes_text: whether a text alone makes a prompt; otherwise it does where prompts have the one column `prompt`.
         remarks: sentences for people on the data, such as rows left out and prompts cut; printed when a run starts.
-        clip_remark: a sentence on what a clip means in the unit of the log-probs; printed when a run reads them.
+        clip_remark: a sentence on the unit of the log-probs; printed when a run reads them.
+        clip_shift: the shift, in standard deviations, that a clip of 1 holds in that unit; printed with the run's own
+            bounds, 0 where it means nothing.
+        demonstrates_prompts: whether demonstrations are the training set itself, so that a stage that samples nothing
+            has epochs.
         metric_names: every metric that `evaluate` may report, known before anything is computed; `train.metric` must be
             one of them.
         trained_on: one text for each different prompt that is trained on, those of demonstrations included; not its
@@ -75,6 +79,8 @@ class Domain(ABC):
     takes_text: bool = False
     remarks: Sequence[str] = ()
     clip_remark: str = ""
+    clip_shift: float = 0.0
+    demonstrates_prompts: bool = False
     metric_names: Sequence[str] = ()
     trained_on: frozenset[str] = frozenset()
     evaluated_on: frozenset[str] = frozenset()

@@ -322,15 +322,18 @@ def refuse_length(tables: Sequence[Mapping[str, Any]]) -> None:
     for table in tables:
         stages = table["stages"] if isinstance(table.get("stages"), list | tuple) else stages
         train = table.get("train")
-        if not stages or is_record(table) or not isinstance(train, Mapping) or "num_steps" not in train:
+        if not stages or is_record(table) or not isinstance(train, Mapping):
+            continue
+        length = next((key for key in ("num_steps", "num_epochs") if key in train), None)
+        if length is None:
             continue
         names = [stage["name"] for stage in stages if isinstance(stage, Mapping) and "name" in stage]
-        lengths = " or ".join(f"stages.{name}.num_steps" for name in dict.fromkeys(names[::-1]))
+        lengths = " or ".join(f"stages.{name}.{length}" for name in dict.fromkeys(names[::-1]))
         message = (
             "has no effect: this experiment has stages, which state their own length; write"
-            f" {lengths or 'num_steps in each of them'}, or remove the stages with stages=[]"
+            f" {lengths or f'{length} in each of them'}, or remove the stages with stages=[]"
         )
-        raise ConfigError(Problem(f"train.num_steps = {train['num_steps']}", message))
+        raise ConfigError(Problem(f"train.{length} = {train[length]}", message))
 
 
 def unfold(table: Mapping[str, Any], folder: Path) -> list[dict[str, Any]]:

@@ -276,7 +276,7 @@ def remarks(experiment: Experiment) -> list[str]:
                 " samples nothing: it has no effect in it"
             ] = None
         # The learning rate is scheduled by steps, not by optimiser updates.
-        if span.optimiser.warm_up_steps >= span.train.num_steps:
+        if span.train.num_epochs is None and span.optimiser.warm_up_steps >= span.train.num_steps:
             sentences[
                 f"stage {span.name}: optimiser.warm_up_steps = {span.optimiser.warm_up_steps} is no shorter than the"
                 f" stage ({span.train.num_steps} steps), so its learning rate is not reached before the end"

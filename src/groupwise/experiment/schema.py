@@ -79,6 +79,8 @@ class ComparisonConfig(Config):
         seeds: the number of seeds that each variant is run with.
         first_seed: the first seed; the others follow it.
         show: further metrics of evaluations for the table: their means over seeds at the end of the runs.
+        metrics: metrics of training that are printed for every variant that has them, `*` standing for any part of a
+            name: means over the steps that sample and over seeds.
 
     Example:
         >>> ComparisonConfig(vary=["method=grpo,dapo"]).seeds
@@ -89,6 +91,7 @@ class ComparisonConfig(Config):
     seeds: PerStep = 3
     first_seed: Seed = 0
     show: list[str] = Field(default_factory=list)
+    metrics: list[str] = Field(default_factory=list)
 
 
 @final
@@ -212,7 +215,7 @@ class Experiment(Slots):
         if self.stages:
             stages = tuple(
                 self._changed(
-                    {**base, "name": stage.name, "train": {**base["train"], "num_steps": stage.num_steps}},
+                    {**base, "name": stage.name, "train": {**base["train"], **_length(stage)}},
                     f"stages.{stage.name}",
                     stage.set,
                 )
@@ -236,13 +239,14 @@ class Experiment(Slots):
             # A control with its own method starts from that preset: the experiment's edits belong to another method.
             edits = edited_slots(table) if place.startswith("stages.") else {}
             table = {**table, **preset_slots(changes["method"]), **edits}
-        if isinstance(changes.get("train"), Mapping) and "num_steps" in changes["train"]:
-            advice = (
-                f"write {place}.num_steps"
-                if place.startswith("stages.")
-                else "a control trains for as long as the stages it replaces; remove it"
-            )
-            raise ConfigError(Problem(f"{place}.set.train.num_steps", f"has no effect; {advice}"))
+        for length in ("num_steps", "num_epochs"):
+            if isinstance(changes.get("train"), Mapping) and length in changes["train"]:
+                advice = (
+                    f"write {place}.{length}"
+                    if place.startswith("stages.")
+                    else "a control trains for as long as the stages it replaces; remove it"
+                )
+                raise ConfigError(Problem(f"{place}.set.train.{length}", f"has no effect; {advice}"))
         merged = config.merge(table, changes, Experiment)
         whole_run = [*_WHOLE_RUN, "domain.kind", *(f"domain.{key}" for key in sorted(self.domain.whole_run))]
         if fixed := [key for key in whole_run if value_at(merged, key) != value_at(table, key)]:
@@ -265,6 +269,12 @@ class Experiment(Slots):
     def table(self) -> Tree:
         """Returns every key and its value, as `config.json` holds them; `objects` only where there are some."""
         return self.model_dump(mode="json", exclude=None if self.objects else {"objects"})
+
+
+def _length(stage: Stage) -> Tree:
+    """Returns the length of a stage; where it is told in epochs, its steps are counted once the data are read."""
+    steps = TrainConfig.model_fields["num_steps"].default if stage.num_steps is None else stage.num_steps
+    return {"num_steps": steps, "num_epochs": stage.num_epochs}
 
 
 def file_schema() -> dict[str, Any]:

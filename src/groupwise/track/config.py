@@ -35,6 +35,8 @@ class TrackConfig(Config):
         wandb: where to send metrics; unset sends nothing.
         rollouts_every: steps between two files in `RUN/rollouts`; 0 writes none.
         num_rollouts: members written per file, whole groups first to last.
+        curves: draws the mean reward, the mean advantage and the loss over the steps into `RUN/curves.png` at the end;
+            needs the extra `report`.
         keep_records: of rollouts, and of evaluations, the newest so many files stay with their pictures; of older ones
             at most as many, evenly over the run, with the first. So a run of any length has a folder of bounded size.
             Unset keeps all.
@@ -49,4 +51,5 @@ class TrackConfig(Config):
     wandb: WandbConfig | None = None
     rollouts_every: Count = 10
     num_rollouts: Count = 64
+    curves: bool = False
     keep_records: Positive | None = 128

@@ -60,6 +60,9 @@ class WeightAverage(Config):
         return min(self.decay, (1 + num_updates) / (10 + num_updates)) if self.warm_up else self.decay
 
 
+Epochs = Annotated[float, Field(gt=0, le=1e6)]
+
+
 @final
 class TrainConfig(Config):
     """The settings by which a stage trains. A step draws prompts, samples a group for each, and updates the policy
@@ -67,10 +70,13 @@ class TrainConfig(Config):
 
     Args:
         num_steps: steps, where the experiment has no stages (a stage states its own).
+        num_epochs: passes over the training set in place of `num_steps`, rounded up to whole steps; a step takes
+            `prompts_per_step` prompts of it, or `demonstrations_per_step` where nothing is sampled.
         prompts_per_step: prompts drawn a step, over all processes together.
         group_size: members sampled for each prompt.
-        dynamic_group_size: lets the group size follow the share of flat groups, within bounds; unset keeps it.
-        adaptive_sampling: draws prompts by how often they were solved lately; unset goes through the training set epoch
+        dynamic_group_size: lets the group size follow the share of groups whose rewards say little, within bounds;
+            unset keeps it.
+        adaptive_sampling: draws prompts by how much their last rewards say; unset goes through the training set epoch
             by epoch.
         worst_first: draws the share of the prompts whose last rewards are lowest; unset goes by epochs.
         updates_per_batch: passes over a batch of rollouts.
@@ -114,6 +120,7 @@ class TrainConfig(Config):
     """
 
     num_steps: Positive = 100
+    num_epochs: Epochs | None = None
     prompts_per_step: PerStep = 16
     group_size: PerStep = 8
     dynamic_group_size: DynamicGroupSize | None = None
@@ -191,6 +198,7 @@ class Stage(Config):
     Args:
         name: the stage's name in reports.
         num_steps: number of steps in the stage.
+        num_epochs: passes over the training set, in place of them.
         set: keys of the experiment and their values in this stage, nested as in the experiment itself.
 
     Example:
@@ -199,5 +207,12 @@ class Stage(Config):
     """
 
     name: str
-    num_steps: Positive
+    num_steps: Positive | None = None
+    num_epochs: Epochs | None = None
     set: dict[str, Any] = Field(default_factory=dict)
+
+    @model_validator(mode="after")
+    def _long(self) -> Stage:
+        if self.num_steps is None and self.num_epochs is None:
+            raise ValueError(f"stage {self.name!r} has no length; write num_steps, or num_epochs")
+        return self

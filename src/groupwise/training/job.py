@@ -4,6 +4,7 @@ experiment file.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -67,7 +68,8 @@ class Recipe:
         return replace(self, objective=self.objective.on(density=density))
 
     def fitted(self, num_prompts: int) -> Recipe:
-        """Returns the stage with as many prompts a step as the training set has, where that has fewer.
+        """Returns the stage with as many prompts a step as the training set has, where that has fewer, and with the
+        steps of its epochs. As a draw never crosses an epoch's end, an epoch is as many whole steps as it holds.
 
         Args:
             num_prompts: the number of prompts of the training set.
@@ -75,11 +77,16 @@ class Recipe:
         Example:
             >>> Recipe("a", Objective.preset("grpo")).fitted(9).train.prompts_per_step
             9
+            >>> Recipe("a", Objective.preset("grpo"), TrainConfig(num_epochs=2.5)).fitted(80).train.num_steps
+            13
         """
-        if not self.samples or self.train.prompts_per_step <= num_prompts:
-            return self
-        changes = {"prompts_per_step": num_prompts, "minibatches": min(self.train.minibatches, num_prompts)}
-        return replace(self, train=self.train.model_copy(update=changes))
+        train, changes = self.train, dict[str, Any]()
+        if self.samples and train.prompts_per_step > num_prompts:
+            changes = {"prompts_per_step": num_prompts, "minibatches": min(train.minibatches, num_prompts)}
+        if train.num_epochs is not None:
+            taken = min(train.prompts_per_step, num_prompts) if self.samples else train.demonstrations_per_step
+            changes["num_steps"] = max(1, math.ceil(train.num_epochs * max(1, num_prompts // taken) - 1e-9))
+        return replace(self, train=train.model_copy(update=changes)) if changes else self
 
     @cached_property
     def samples(self) -> bool:
@@ -97,6 +104,24 @@ class Recipe:
     def needs_reference(self) -> bool:
         """True where a term of the loss reads a reference policy."""
         return self.objective.needs_reference or self.compares or self.train.l2_to_reference > 0
+
+
+_BOUNDS = ("low", "high", "eps_pos", "eps_neg", "sigma")
+"""The settings of trust regions that are distances of the ratio from 1."""
+
+
+def _clip_remark(domain: Domain, recipe: Recipe) -> str:
+    """Says what the stage's own bounds hold in the unit of its domain's log-probs."""
+    bounds: dict[float, list[str]] = {}
+    for name, bound in recipe.objective.trust.model_dump().items():
+        if name in _BOUNDS and isinstance(bound, float):
+            bounds.setdefault(bound, []).append(f"trust.{name}")
+    if not (domain.clip_remark and domain.clip_shift and bounds):
+        return domain.clip_remark
+    held = [f"{' and '.join(names)} = {at:g} holds {at * domain.clip_shift:.3g}" for at, names in bounds.items()]
+    alone = recipe.train.updates_per_batch * recipe.train.minibatches == 1
+    never = ", but with one update a batch the ratio is 1 and nothing is held" if alone else ""
+    return f"{domain.clip_remark}; of shifts in standard deviations {', '.join(held)}{never}"
 
 
 class Domains:
@@ -121,7 +146,8 @@ class Domains:
         clip means where a stage reads log-probs.
         """
         reading = [recipe for recipe in recipes if isinstance(recipe.objective.matching, NoMatching)]
-        clips = [domain.clip_remark for domain in self.that_sample(reading) if domain.clip_remark]
+        clips = [_clip_remark(self.of(recipe), recipe) for recipe in reading if recipe.samples]
+        clips = [remark for remark in clips if remark]
         return list(dict.fromkeys([*clips, *(remark for domain in self._all() for remark in domain.remarks)]))
 
     def evaluated_on(self, recipes: Sequence[Recipe]) -> EvaluatedOn:
@@ -204,7 +230,13 @@ class Job:
             f"stage {after.name}: a step takes all {after.train.prompts_per_step} training prompts"
             f" (train.prompts_per_step = {before.train.prompts_per_step})"
             for before, after in zip(self.recipes, recipes, strict=True)
-            if before is not after
+            if before.train.prompts_per_step != after.train.prompts_per_step
+        ]
+        remarks += [
+            f"stage {recipe.name}: num_epochs = {recipe.train.num_epochs:g} passes over the training set are"
+            f" {recipe.train.num_steps} steps"
+            for recipe in recipes
+            if recipe.train.num_epochs is not None
         ]
         controls = {name: fit(stages) for name, stages in self.controls.items()}
         return replace(self, recipes=recipes, controls=controls, remarks=[*self.remarks, *remarks])

@@ -1,12 +1,10 @@
-"""Prompts drawn by how often they were solved lately: adaptive sampling, a later idea of source 002. Imports no
-torch.
-"""
+"""Prompts drawn by their last rewards, and groups whose size follows them. Imports no torch."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Annotated, final
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Annotated, Any, final
 
 from pydantic import Field, model_validator
 
@@ -19,41 +17,66 @@ if TYPE_CHECKING:
 
 @final
 class AdaptiveSampling(Config):
-    """Draws prompts with weights `4 p (1 - p) + floor`, where `p` is the share of the prompt's last rewards above
-    `threshold`; a prompt without rewards weighs `1 + floor`.
+    """Draws prompts by how much their last rewards say.
 
-    A prompt that is always or never solved gives flat groups and little to learn; one that is solved half of the time
+    Without a threshold a prompt weighs `rank + floor`, where `rank` is the share of the prompts whose rewards spread no
+    more than its own; a prompt whose rewards are all equal weighs the floor. With a threshold it weighs
+    `4 p (1 - p) + floor`, where `p` is the share of its last rewards above it; while a threshold has all rewards of all
+    prompts on one side it says nothing, and prompts are ranked. A prompt without rewards weighs `1 + floor`.
+
+    A prompt whose answers all earn the same gives flat groups and little to learn; one that is solved half of the time
     gives most. The floor keeps every prompt in the draw, so that training notices a prompt that becomes solvable, or
     that is forgotten. Adaptive sampling replaces epochs: no prompt comes twice in a step, and chance decides how often
     a prompt comes.
 
     Args:
-        threshold: a reward (the weighted sum) above it counts as solved.
+        threshold: a reward (the weighted sum) above it counts as solved; unset ranks prompts, for rewards of any scale.
         memory: rewards remembered of each prompt.
-        floor: weight that every prompt has, whatever its pass rate.
+        floor: weight that every prompt has, whatever its rewards.
 
     Example:
-        >>> rule = AdaptiveSampling(floor=0.1)
-        >>> [round(rule.weight(rewards), 2) for rewards in ([], [1.0, 0.0], [1.0, 1.0, 1.0, 0.0], [0.0, 0.0])]
-        [1.1, 1.1, 0.85, 0.1]
+        >>> history = {0: [1.0, 0.0], 1: [1.0, 1.0, 1.0, 0.0], 2: [0.0, 0.0]}
+        >>> AdaptiveSampling(threshold=0.5, floor=0.1).weights(history, 4).round(2).tolist()
+        [1.1, 0.85, 0.1, 1.1]
+        >>> AdaptiveSampling(floor=0.1).weights({0: [5.6, 5.7], 1: [5.0, 5.0], 2: [5.1, 5.9]}, 3).round(2).tolist()
+        [0.77, 0.1, 1.1]
 
-    Source: source 002's list of later ideas; the weight is the variance of a pass or fail, scaled to 1.
+    Source: source 002's list of later ideas; `4 p (1 - p)` is the variance of a pass or fail, scaled to 1.
     """
 
-    threshold: float = 0.0
+    threshold: Annotated[float, Field(allow_inf_nan=False)] | None = None
     memory: Positive = 32
     floor: Annotated[float, Field(gt=0)] = 0.05
 
-    def weight(self, rewards: Sequence[float]) -> float:
-        """Returns the weight in the draw of a prompt with these past rewards.
+    def weights(self, history: Mapping[int, Sequence[float]], num_prompts: int) -> Any:
+        """Returns the weight of every prompt in the draw, an array `[num_prompts]`.
 
         Args:
-            rewards: the prompt's last rewards, at most `memory` of them.
+            history: past rewards by place in the training set.
+            num_prompts: size of the training set.
         """
-        if not rewards:
-            return 1 + self.floor
-        solved = sum(reward > self.threshold for reward in rewards) / len(rewards)
-        return 4 * solved * (1 - solved) + self.floor
+        import numpy as np
+
+        weights = np.ones(num_prompts)
+        last = {place: np.array(rewards[-self.memory :]) for place, rewards in history.items() if len(rewards)}
+        if self.threshold is not None and self.separates(last.values()):
+            for place, rewards in last.items():
+                solved = (rewards > self.threshold).mean()
+                weights[place] = 4 * solved * (1 - solved)
+        elif last:
+            spreads = np.array([_spread(rewards) for rewards in last.values()])
+            ranks = np.searchsorted(np.sort(spreads), spreads, side="right") / len(spreads)
+            weights[list(last)] = np.where(spreads > 0, ranks, 0.0)
+        return weights + self.floor
+
+    def separates(self, rewards: Iterable[Sequence[float]]) -> bool:
+        """Returns whether the threshold lies among these rewards, so that some are above it and others are not.
+
+        Args:
+            rewards: the rewards of each prompt.
+        """
+        threshold = self.threshold
+        return threshold is None or len({value > threshold for some in rewards for value in some}) == 2
 
     def draw(
         self, streams: Streams, history: Mapping[int, Sequence[float]], num_prompts: int, drawn: int, count: int
@@ -69,12 +92,8 @@ class AdaptiveSampling(Config):
         Returns:
             places in the training set, and the counter for the next draw.
         """
-        import numpy as np
-
         assert 0 < count <= num_prompts
-        weights = np.full(num_prompts, 1 + self.floor)
-        for place, rewards in history.items():
-            weights[place] = self.weight(rewards[-self.memory :])
+        weights = self.weights(history, num_prompts)
         chosen = streams.numpy("adaptive", drawn).choice(
             num_prompts, size=count, replace=False, p=weights / weights.sum()
         )
@@ -150,33 +169,37 @@ class WorstFirst(Config):
 
 @final
 class DynamicGroupSize(Config):
-    """After a step in which more than `grow_above` of the groups were flat, groups are twice as large; after one with
-    fewer than `shrink_below`, half as large.
+    """After a step in which more than `grow_above` of the groups were narrow, groups are twice as large; where fewer
+    than `shrink_below` would have been narrow with the first half of their members, half as large.
 
-    A flat group teaches nothing, and more members make it less likely; where no group is flat, fewer members give more
-    prompts for the same cost. `train.group_size` is the size of the first step.
+    A group is narrow where its rewards are all equal, or lie closer together (largest less smallest) than `narrow`
+    times the widest mean range that a step of the stage has had. Such a group teaches little, and more members make it
+    less likely; where half of the members would do, fewer members give more prompts for the same cost. Rewards that
+    are 0 or 1 are narrow only where they are equal. Under a reward that is a size or a score, groups grow as training
+    takes away what answers differ in. `train.group_size` is the size of the first step; the metric `groups/narrow` is
+    the share that decides.
 
     Args:
         minimum, maximum: bounds of the group's size.
-        grow_above, shrink_below: shares of flat groups, between 0 and 1.
+        grow_above, shrink_below: shares of narrow groups, between 0 and 1.
+        narrow: the part of the widest mean range below which a group is narrow; 0 counts groups of equal rewards alone.
 
     Example:
-        >>> rule = DynamicGroupSize(minimum=4, maximum=16)
-        >>> (
-        ...     rule.next(8, flat_share=0.75),
-        ...     rule.next(8, flat_share=0.3),
-        ...     rule.next(8, flat_share=0.0),
-        ...     rule.next(16, flat_share=1.0),
-        ... )
-        (16, 8, 4, 16)
+        >>> rule = DynamicGroupSize(minimum=2, maximum=16)
+        >>> solved, unsolved, both = [1, 1, 1, 1], [0, 0, 0, 0], [0, 1, 0, 1]
+        >>> rule.next(4, [solved, unsolved, both]), rule.next(4, [both, solved]), rule.next(4, [both, both])
+        (8, 4, 2)
+        >>> rule.next(4, [[5.0, 5.2, 5.1, 5.3]], widest=2.0)
+        8
 
-    Source: source 002's list of later ideas.
+    Source: source 002's list of later ideas, where the size follows the progress of training.
     """
 
     minimum: Annotated[PerStep, Field(ge=2)] = 2
     maximum: Annotated[PerStep, Field(ge=2)] = 32
     grow_above: Annotated[float, Field(ge=0, le=1)] = 0.5
     shrink_below: Annotated[float, Field(ge=0, le=1)] = 0.1
+    narrow: Annotated[float, Field(ge=0, lt=1)] = 0.5
 
     @model_validator(mode="after")
     def _ordered(self) -> DynamicGroupSize:
@@ -191,15 +214,34 @@ class DynamicGroupSize(Config):
             )
         return self
 
-    def next(self, size: int, flat_share: float) -> int:
+    def narrow_share(self, groups: Sequence[Sequence[float]], widest: float = 0.0) -> float:
+        """Returns the share of groups that are narrow.
+
+        Args:
+            groups: the rewards of each group of a step.
+            widest: the largest mean range of the groups in any step of the stage.
+        """
+        ranges = [max(rewards) - min(rewards) for rewards in groups]
+        return sum(value <= 0 or value < self.narrow * widest for value in ranges) / max(len(ranges), 1)
+
+    def next(self, size: int, groups: Sequence[Sequence[float]], widest: float = 0.0, flat_share: float = 0.0) -> int:
         """Returns the size of the next step's groups.
 
         Args:
             size: members in a group of this step.
-            flat_share: share of this step's groups whose rewards were all equal.
+            groups: the rewards of each group.
+            widest: as in `narrow_share`.
+            flat_share: share of the groups whose rewards are all equal up to their rounding.
         """
-        if flat_share > self.grow_above:
+        if max(flat_share, self.narrow_share(groups, widest)) > self.grow_above:
             size *= 2
-        elif flat_share < self.shrink_below:
+        elif (
+            self.narrow_share([rewards[: max(len(rewards) // 2, 1)] for rewards in groups], widest) < self.shrink_below
+        ):
             size //= 2
         return min(max(size, self.minimum), self.maximum)
+
+
+def _spread(rewards: Any) -> float:
+    """Returns the standard deviation of rewards; 0 where they differ by rounding alone."""
+    return float(rewards.std()) if rewards.max() - rewards.min() > 1e-9 * max(1.0, abs(rewards).max()) else 0.0

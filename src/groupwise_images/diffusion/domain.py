@@ -66,8 +66,9 @@ shift of every element spreads the log-ratio.
 """
 
 
-def clip_remark(reduce: str, elements: int) -> str:
-    """Explains in a sentence how the unit of the log-probs affects a clip.
+def clip_remark(reduce: str, elements: int) -> tuple[str, float]:
+    """Returns the unit of the log-probs in a sentence, and the shift of every element, in standard deviations, that a
+    clip of 1 holds.
 
     A shift of `delta` standard deviations in every element spreads the log-ratio by `delta / sqrt(D)`, `delta sqrt(D)`,
     `delta`, `delta` for mean, sum, sqrt and per_element. Flow-GRPO's clip of 1e-4 on means over 16,384 elements holds
@@ -75,15 +76,10 @@ def clip_remark(reduce: str, elements: int) -> str:
 
     Example:
         >>> clip_remark("mean", 64)
-        'log-probs: a mean over 64 elements; a clip of c holds shifts of 8 c standard deviations (Flow-GRPO holds shifts of 0.0128: here c = 0.0016)'
-    """  # noqa: E501
+        ('log-probs: a mean over 64 elements', 8.0)
+    """
     _, reduction, power = _UNITS[reduce]
-    scale = float(elements) ** power
-    shift = "c" if scale == 1 else f"{1 / scale:.3g} c"
-    return (
-        f"log-probs: {reduction} {elements} elements; a clip of c holds shifts of {shift} standard deviations"
-        f" (Flow-GRPO holds shifts of 0.0128: here c = {0.0128 * scale:.2g})"
-    )
+    return f"log-probs: {reduction} {elements} elements", float(elements) ** -power
 
 
 _REMEDY = (
@@ -138,7 +134,7 @@ class DiffusionDomain(ImageDomain):
         self._schedule = self.denoiser.schedule(config.num_steps)
         self._elements = math.prod(self.denoiser.latent_shape)
         self.unit = _UNITS[config.reduce][0].format(size=self._elements)
-        self.clip_remark = clip_remark(config.reduce, self._elements)
+        self.clip_remark, self.clip_shift = clip_remark(config.reduce, self._elements)
         self._guided = config.guidance != 1 or any(
             value != 1 for schedule in config.sampling_schedule.values() for value in schedule.extremes()
         )

@@ -213,6 +213,10 @@ _MAX_LISTED = 20
 _SUFFIXES = {".png", ".jpg", ".jpeg", ".bmp", ".tif", ".tiff", ".webp"}
 
 
+Template = Annotated[str, Field(pattern=r"^[^{}/]*\{name\}[^{}/]*$")]
+"""A file's name without its suffix, in which `{name}` stands once."""
+
+
 @final
 class Folder(Config):
     """Images of a folder, in natural order (image9 before image10); a pair is two files of the same name, whatever
@@ -224,6 +228,9 @@ class Folder(Config):
     Args:
         clean: the folder with the targets.
         degraded: the folder with the degraded images; unset, a degradation makes them.
+        clean_name, degraded_name: how the files of a pair are named, `{name}` standing for what both share:
+            `degraded_name = "{name}x4"` pairs `0001x4.png` with `0001.png`. Files named otherwise are passed over and
+            counted; with two names both may lie in one folder.
         scale: how many times larger than the degraded images' the sides of the clean ones are, for super-resolution.
         channels: 3 reads colour, 1 grey; a file of the other kind is an error, as are more than 8 bits, transparency
             and several images in a file.
@@ -236,6 +243,8 @@ class Folder(Config):
     kind: Literal["folder"] = "folder"
     clean: Annotated[str, Field(min_length=1)]
     degraded: str | None = None
+    clean_name: Template = "{name}"
+    degraded_name: Template = "{name}"
     scale: Annotated[int, Field(ge=1, le=16)] = 1
     channels: Literal[1, 3] = 3
     num_held_out: Positive = 8
@@ -252,9 +261,15 @@ class Folder(Config):
                 channels; names the file.
         """
         remarks: list[str] = []
-        clean = _files(Path(self.clean), f"{key}.clean", remarks)
-        degraded = _files(Path(self.degraded), f"{key}.degraded", remarks) if self.degraded is not None else None
-        if self.degraded is not None and Path(self.degraded).samefile(self.clean):
+        clean = _of_form(
+            _files(Path(self.clean), f"{key}.clean", remarks), self.clean_name, f"{key}.clean_name", remarks
+        )
+        degraded = None
+        if self.degraded is not None:
+            files = _files(Path(self.degraded), f"{key}.degraded", remarks)
+            degraded = _of_form(files, self.degraded_name, f"{key}.degraded_name", remarks)
+        one_name = self.clean_name == self.degraded_name
+        if self.degraded is not None and one_name and Path(self.degraded).samefile(self.clean):
             raise ConfigError(
                 f"{key}.degraded = {self.degraded!r} is the folder of the clean images; give the folder of the"
                 " degraded ones, or remove it and a degradation makes them"
@@ -344,6 +359,17 @@ def _files(folder: Path, key: str, remarks: list[str]) -> dict[str, Path]:
     if ignored:
         remarks.append(f"data: passed over in {folder}, being no images that are read: {ignored_text}")
     return files
+
+
+def _of_form(files: dict[str, Path], template: str, key: str, remarks: list[str]) -> dict[str, Path]:
+    """Returns the files whose names have the form of the template, by what stands for `{name}` in them."""
+    form = re.compile(re.escape(template).replace(re.escape("{name}"), "(.+)"))
+    found = {match[1]: path for name, path in files.items() if (match := form.fullmatch(name))}
+    if not found:
+        raise ConfigError(f"{key} = {template!r}: no file is named so; {sorted(files, key=natural)[0]!r} is there")
+    if len(found) < len(files):
+        remarks.append(f"data: passed over, being named otherwise than {key} = {template!r}: {len(files) - len(found)}")
+    return found
 
 
 _RESERVED = ("prompt", "degraded", "clean")

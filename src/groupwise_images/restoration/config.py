@@ -177,6 +177,8 @@ class RestorationConfig(DomainConfig):
         paired = isinstance(self.source, Folder) and self.source.degraded is not None
         if paired and self.degradation is not None:
             raise ValueError("degradation: the source gives degraded images of its own; remove one of the two")
+        if isinstance(self.source, Folder) and not paired and self.source.degraded_name != "{name}":
+            raise ValueError("source.degraded_name: source.degraded is unset, so there are no pairs; give both")
         if self.sampling_schedule and isinstance(self.policy, Gates):
             raise ValueError('sampling_schedule.sigma: policy.kind = "gates" has no sigma; remove it')
         for name, schedule in self.sampling_schedule.items():

@@ -91,6 +91,7 @@ class RestorationDomain(ImageDomain):
         RewardError: a reward that cannot be opened, or that needs a column which the images lack.
     """
 
+    demonstrates_prompts = True
     auxiliary = frozenset({"supervised", "consistency"})
     memory_remedy = f"{_REMEDY}, or a smaller train.demonstrations_per_step"
 
@@ -337,7 +338,9 @@ class RestorationDomain(ImageDomain):
         names = evaluate_module.fidelity_names(self.config.rewards)
         table = replace(evaluate_module.with_fidelity(table, restored, targets, names), maps={})
         kept = zip(places, map(Shown, given, images, clean), strict=True)
-        baseline = evaluate_module.baseline(degraded, targets, self.scale) if self.scale > 1 else {}
+        baseline = {}
+        if self.scale > 1:
+            baseline = evaluate_module.baseline(degraded, targets, self.scale, self.config.rewards)
         return JudgedImages({place: image for place, image in kept if place in shown}, table, baseline)
 
     def describe(self, samples: Samples, rows: Tensor) -> list[dict[str, Any]]:

@@ -17,7 +17,7 @@ from groupwise_images.image_evaluation import JudgedImages, as_pictures, records
 from groupwise_images.image_source.base import Picture
 from groupwise_images.restoration.config import EvaluationConfig
 from groupwise_images.restoration.network import enlarged
-from groupwise_images.reward.similarity import psnr, ssim
+from groupwise_images.reward.similarity import TargetReward, psnr, ssim
 
 MODE = "restored"
 BASELINE = "bicubic"
@@ -135,20 +135,28 @@ def with_fidelity(
     )
 
 
-def baseline(degraded: Sequence[np.ndarray], targets: Sequence[np.ndarray], scale: int) -> dict[str, list[float]]:
+def baseline(
+    degraded: Sequence[np.ndarray], targets: Sequence[np.ndarray], scale: int, rewards: Mapping[str, Any]
+) -> dict[str, list[float]]:
     """Computes PSNR (dB) and SSIM of each image as bicubic enlargement gives it, at the 8 bits of files and rewards;
-    by the metric's name.
+    by the metric's name. A reward that replaces one of the metrics measures the enlargement too.
 
     Args:
         degraded: fp32 `[C, H, W]` each.
         targets: fp32 `[C, scale H, scale W]` each.
         scale: the scale of the network.
+        rewards: the rewards as configured, by name.
     """
     images = [_levels(enlarged(torch.from_numpy(np.ascontiguousarray(image))[None], scale)[0]) for image in degraded]
     clean = [_levels(torch.from_numpy(np.ascontiguousarray(target))) for target in targets]
+    replacing = {name: reward for name, reward in rewards.items() if name not in fidelity_names(rewards)}
+    measures = {
+        name: reward.compared if isinstance(reward := replacing.get(name), TargetReward) else measure
+        for name, measure in _MEASURES.items()
+    }
     return {
         f"{BASELINE}/{name}": [measure(image, target) for image, target in zip(images, clean, strict=True)]
-        for name, measure in _MEASURES.items()
+        for name, measure in measures.items()
     }
 
 

@@ -292,15 +292,16 @@ def _fill(module: nn.Module, path: Path, strict: bool) -> None:
     head = [name for name in missing if identity_prefixes and _plain(name).startswith(identity_prefixes)]
     adapter = [name for name in missing if name not in head and adapted and ".lora_" in name]
     base = [_plain(name) for name in missing if name not in (*adapter, *head)]
-    if base:
+    if not matched or (strict and base):
+        grown = "write strict = false to leave these as initialised" if matched else "no name fits"
         raise ConfigError(
             f"model.checkpoint = {str(path)!r}: {len(base)} weights of the network are missing: {', '.join(base[:5])}"
             + (f"; unexpected: {', '.join(unexpected[:5])}" if unexpected else "")
-            + "; give the checkpoint of this architecture (strict = false does not help: the network itself would stay"
-            " untrained)"
+            + f"; {grown}, or give the checkpoint of this architecture"
         )
     # A checkpoint without any adapter is that of the network itself, and a fresh adapter changes nothing.
-    lacking = [_plain(name) for name in (*head, *(adapter if any(".lora_" in name for name in matched) else []))]
+    named_adapter = [_plain(name) for name in adapter] if any(".lora_" in name for name in matched) else []
+    lacking = [*base, *map(_plain, head), *named_adapter]
     if strict and (unexpected or lacking):
         problems = [*(f"unexpected {name}" for name in unexpected), *(f"missing {name}" for name in lacking)]
         raise ConfigError(
@@ -308,7 +309,10 @@ def _fill(module: nn.Module, path: Path, strict: bool) -> None:
             " to go on without them"
         )
     if (unexpected or lacking) and is_first_process():
-        log.warning("checkpoint %s: missing %s, unexpected %s", path, lacking, unexpected)
+        log.warning(
+            "checkpoint %s: %d of %d weights are read; as initialised stay %s; unexpected and left out are %s",
+            *(path, len(matched), len(state), ", ".join(lacking) or "none", ", ".join(unexpected) or "none"),
+        )
     try:
         module.load_state_dict({**state, **matched})
     except Exception as error:

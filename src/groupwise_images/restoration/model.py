@@ -45,9 +45,9 @@ class Network(Config):
             natural order. A training script's file, with the weights under `state_dict`, `model`, `params` or the like
             next to its optimiser, is read too; so are names under a common beginning (`module.`, `model.`, ...) that
             the network's own lack, or the other way about.
-        strict: every name must fit. False lists what is missing and unexpected, and still refuses when a weight of the
-            network itself is missing: only an adapter's may be, and those of a `gated` network's head, which begin as
-            the plain network.
+        strict: every name must fit. False goes on, for a network that grew since: it lists the weights that stay as
+            initialised and those that are left out. A weight of another shape is an error all the same, and so is a
+            file of which no name fits.
         lora: an adapter; it is put in place before the checkpoint is read, so that its weights are read too.
         seed: the seed of fresh weights; unset takes the run's.
         dtype: the dtype of the weights.

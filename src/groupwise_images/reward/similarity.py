@@ -7,10 +7,10 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from collections.abc import Sequence
-from typing import Annotated, Any, Literal, final
+from typing import Annotated, Any, Literal, Self, final
 
 import numpy as np
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from groupwise.config.errors import Width
 from groupwise.reward.base import Reward, RewardError, RewardFunction
@@ -134,6 +134,20 @@ def _ssim(image: np.ndarray, target: np.ndarray) -> tuple[float, np.ndarray]:
     return float(similarity.mean()), similarity
 
 
+def luma(image: np.ndarray) -> np.ndarray:
+    """Computes the luma of BT.601, `(65.481 R + 128.553 G + 24.966 B + 16) / 255`, `[1, H, W]`.
+
+    Args:
+        image: `[3, H, W]` in [0, 1].
+
+    Example:
+        >>> import numpy
+        >>> (luma(numpy.ones((3, 1, 1))) * 255).round(3).tolist(), (luma(numpy.zeros((3, 1, 1))) * 255).tolist()
+        ([[[235.0]]], [[[16.0]]])
+    """
+    return (np.tensordot(np.array([65.481, 128.553, 24.966]), image, 1)[None] + 16) / 255
+
+
 class TargetReward(Reward):
     """The common part of the rewards that compare with a target: the column of the target, an optional codec before the
     comparison, and the choice of a number or a map. Missing where a row has no target.
@@ -146,6 +160,18 @@ class TargetReward(Reward):
     result: Literal["number", "map"] = "number"
     """One value an image, or one a pixel, from which decisions that are blocks of pixels get advantages of their own.
     """
+    channel: Literal["all", "y"] = "all"
+    """`y` compares the luma of colour images alone, as papers on super-resolution do: that of BT.601 from 16 to 235,
+    which MATLAB's `rgb2ycbcr` gives, not rounded. Grey images are compared as they are.
+    """
+    border: Annotated[int, Field(ge=0, le=1024)] = 0
+    """Pixels that are cut off at every edge before the comparison; papers cut as many as the scale of enlargement."""
+
+    @model_validator(mode="after")
+    def _whole(self) -> Self:
+        if self.border and self.result == "map":
+            raise ValueError(f"border = {self.border}: a map has a value for every pixel; write border = 0")
+        return self
 
     @property
     def needs(self) -> tuple[str, ...]:
@@ -191,11 +217,20 @@ class TargetReward(Reward):
         image_channels, target_channels = (
             pixels.transpose(2, 0, 1).astype("float64") / 255 for pixels in (image_pixels, target_pixels)
         )
-        return (
-            self.number(image_channels, target_channels)
-            if self.result == "number"
-            else self.pixels(image_channels, target_channels)
-        )
+        return self.compared(image_channels, target_channels)
+
+    def compared(self, image: np.ndarray, target: np.ndarray) -> Any:
+        """Computes the reward of `[C, H, W]` images in [0, 1] on its channel and inside its border."""
+        if self.channel == "y" and len(image) == 3:
+            image, target = luma(image), luma(target)
+        if self.border:
+            if min(image.shape[1:]) <= 2 * self.border:
+                raise RewardError(
+                    f"border = {self.border} leaves nothing of an image of {list(image.shape[1:])} pixels; write less"
+                )
+            inside = (slice(None), slice(self.border, -self.border), slice(self.border, -self.border))
+            image, target = image[inside], target[inside]
+        return self.number(image, target) if self.result == "number" else self.pixels(image, target)
 
 
 @final
@@ -240,9 +275,18 @@ class Ssim(TargetReward):
     """
 
     kind: Literal["ssim"] = "ssim"
+    edges: Literal["mirrored", "left_out"] = "mirrored"
+    """`left_out` takes the mean over windows that lie inside the image, as papers and scikit-image do."""
 
     def number(self, image: np.ndarray, target: np.ndarray) -> float:
-        return ssim(image, target)
+        if self.edges == "mirrored":
+            return ssim(image, target)
+        similarity, edge = ssim_map(image, target), _WINDOW // 2
+        if min(similarity.shape) <= 2 * edge:
+            raise RewardError(
+                f"edges = 'left_out': no window of {_WINDOW} pixels lies inside {list(similarity.shape)} pixels"
+            )
+        return float(similarity[edge:-edge, edge:-edge].mean())
 
     def pixels(self, image: np.ndarray, target: np.ndarray) -> np.ndarray:
         return ssim_map(image, target)

@@ -98,7 +98,7 @@ def compare(
         for line in _announced(len(experiments), all_seeds, f"in {folder}, {workers} at a time"):
             print_text(line)
         failed = _run(cells, run_grid(cells, workers=workers))
-    comparison = read_comparison(cells, shipped.show, failed, name)
+    comparison = read_comparison(cells, shipped.show, failed, name, metrics=shipped.metrics)
     if comparison is not None:
         _show(comparison)
         for line in _beside_controls(cells):
@@ -244,6 +244,10 @@ def _show(comparison: Comparison) -> None:
         ]
         title = "Beside it, before -> after, means over seeds"
         console().print(table(["variant", *names], rows, title=title, numbers=names))
+    if any(row.training for row in comparison.rows):
+        rows = [[row.variant, name, f"{value:.4g}"] for row in comparison.rows for name, value in row.training.items()]
+        title = "Metrics of training, means over steps and seeds"
+        console().print(table(["variant", "metric", "mean"], rows, title=title, numbers=["mean"]))
     for row in comparison.rows:
         print_text(f"{row.variant}: {row.verdict}.")
     for place, why in comparison.missing.items():

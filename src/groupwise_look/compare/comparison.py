@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, Literal, final
 
@@ -48,6 +49,7 @@ class Row:
         seeds: the seeds whose runs finished.
         start, end: further held-out metrics before training and at the end, means over seeds; metrics that a run did
             not report are left out.
+        training: metrics of training, means over steps and seeds.
         training_seconds: the part of `seconds` spent on sampling, rewards, scoring and updates.
         per_second: gain of the held-out score over its start, for each second of training; a gain is a fall where the
             metric is to be small.
@@ -74,6 +76,7 @@ class Row:
     seeds: tuple[int, ...]
     start: Mapping[str, float] = field(default_factory=dict)
     end: Mapping[str, float] = field(default_factory=dict)
+    training: Mapping[str, float] = field(default_factory=dict)
     training_seconds: float = 0.0
     per_second: Estimate | None = None
     per_second_difference: Estimate | None = None
@@ -171,7 +174,12 @@ class _Finished:
 
 
 def compare(
-    cells: Sequence[Cell], show: Sequence[str] = (), failed: Mapping[Path, str] | None = None, name: str = ""
+    cells: Sequence[Cell],
+    show: Sequence[str] = (),
+    failed: Mapping[Path, str] | None = None,
+    name: str = "",
+    *,
+    metrics: Sequence[str] = (),
 ) -> Comparison | None:
     """Compares the finished cells of a grid; returns None where no cell has finished.
 
@@ -180,6 +188,7 @@ def compare(
         show: further held-out metrics.
         failed: run folder -> the reason why its cell failed, where it is known.
         name: the experiment's name.
+        metrics: metrics of training, by name or pattern.
 
     Returns:
         a row for every variant with a finished run. `missing` names every run that failed, has not ended, cannot be
@@ -207,7 +216,10 @@ def compare(
     read = {variant: finished for variant, finished in same.items() if finished}
     scores = [score for finished in read.values() for run in finished for score in run.scores.values()]
     bounds = score_bounds(read_run(read[baseline][0].cell.folder).config, measure[0], scores)
-    rows = [_row(variant, finished, read[baseline], show, bounds) for variant, finished in read.items()]
+    rows = [
+        replace(_row(variant, finished, read[baseline], show, bounds), training=_training_means(finished, metrics))
+        for variant, finished in read.items()
+    ]
     folders = [run.cell.folder for finished in read.values() for run in finished]
     metric, goal = measure
     judged = tuple(_judged(rows, goal, cells[0].variant.name))
@@ -333,6 +345,16 @@ def _means(finished: Sequence[_Finished], when: Literal["before", "after"], name
         for name in names
         if all(name in metrics for metrics in evaluations)
     }
+
+
+def _training_means(finished: Sequence[_Finished], patterns: Sequence[str]) -> dict[str, float]:
+    rows = [row for run in finished for row in read_run(run.cell.folder).rows] if patterns else []
+    values: dict[str, list[float]] = {}
+    for row in rows:
+        for name, value in row.items():
+            if isinstance(value, int | float) and any(fnmatchcase(name, pattern) for pattern in patterns):
+                values.setdefault(name, []).append(value)
+    return {name: sum(numbers) / len(numbers) for name, numbers in values.items()}
 
 
 def save(comparison: Comparison, out: Path) -> Path:

@@ -4,7 +4,7 @@ as letters, and PNG.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import cycle
 from pathlib import Path
@@ -12,7 +12,8 @@ from statistics import mean
 from typing import TYPE_CHECKING, Any
 
 from groupwise.config import ConfigError, flatten
-from groupwise.runs import EvaluatedOn
+from groupwise.extras import require
+from groupwise.runs import EvaluatedOn, read_lines
 from groupwise_look.report.axes import downsample_curve
 from groupwise_look.report.results import Variant, results
 
@@ -81,6 +82,44 @@ def write_figures(variants: Sequence[Variant], folder: Path) -> tuple[list[Path]
                     ) from None
                 paths.append(path)
     return paths, left_out
+
+
+def write_curves(path: Path) -> Path:
+    """Draws source 003's three curves of a run into `curves.png`.
+
+    Args:
+        path: the folder of the run.
+
+    Returns:
+        the file.
+
+    Raises:
+        ConfigError: it cannot be written, or the extra `report` is not installed.
+    """
+    require("report", "track.curves")
+    file = path / "curves.png"
+    with _style():
+        figure = curves(read_lines(path / "metrics.jsonl").rows)
+        try:
+            figure.savefig(file, bbox_inches="tight")
+        except OSError as error:
+            raise ConfigError(f"{file} cannot be written ({error.strerror})") from None
+    return file
+
+
+def curves(rows: Sequence[Mapping[str, Any]]) -> Figure:
+    """Draws the mean raw reward, the mean normalised reward and the total loss over steps.
+
+    Args:
+        rows: of `metrics.jsonl`.
+    """
+    named = (("reward", "Raw reward"), ("advantages_mean", "Normalised reward"), ("loss", "Total loss"))
+    figure, panels = _panels(len(named))
+    for axes, (name, title) in zip(panels, named, strict=True):
+        points = [(row["step"], row[name]) for row in rows if name in row]
+        axes.plot([step for step, _ in points], [value for _, value in points], color=COLOURS[0])
+        _label_axes(axes, title, "step", "mean", legend=False)
+    return figure
 
 
 def variance_reduction(variants: Sequence[Variant]) -> Figure | str:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from groupwise.config import ConfigError
+from groupwise.config import ConfigError, validate
 from groupwise_images.image_source import Folder
 from groupwise_images.image_source.base import as_float
 
@@ -44,6 +44,29 @@ def test_pairs_in_natural_order(pairs: Path) -> None:
     assert everything[2].clean.dtype == np.uint8
     assert as_float(everything[2].clean)[0, 0, 0] == np.float32(90 / 255)
     assert everything[2].degraded is not None
+
+
+def test_pairs_are_found_by_the_form_of_their_names(tmp_path: Path) -> None:
+    for number in range(1, 5):
+        write(tmp_path / "clean", f"{number:04}_gt.png", size=(8, 6), value=number)
+        write(tmp_path / "clean", f"{number:04}x2.jpg", size=(4, 3), value=number)
+    write(tmp_path / "clean", "0009x4.png")
+    forms = {"degraded": str(tmp_path / "clean"), "clean_name": "{name}_gt", "degraded_name": "{name}x2", "scale": 2}
+    found = source(tmp_path, **forms).read()
+    pictures = [*found.train, *found.held_out]
+    assert sorted(picture.key for picture in pictures) == ["0001", "0002", "0003", "0004"]
+    for picture in pictures:
+        assert picture.degraded is not None
+        assert (picture.clean.max(), picture.degraded.max()) == (int(picture.key), int(picture.key))
+    assert any("source.degraded_name = '{name}x2': 5" in remark for remark in found.remarks)
+    (tmp_path / "clean" / "0003x2.jpg").unlink()
+    with pytest.raises(ConfigError, match=r"'0003' is in .* and has no partner"):
+        source(tmp_path, **forms).read()
+    with pytest.raises(ConfigError, match=r"degraded_name = '\{name\}_low': no file is named so; '0001_gt' is there"):
+        source(tmp_path, **{**forms, "degraded_name": "{name}_low"}).read()
+    for name in ("x4", "{name}{name}", "a/{name}", "{name}_{n}"):
+        with pytest.raises(ConfigError, match="degraded_name"):
+            validate(Folder, {**forms, "clean": "c", "degraded_name": name}, "test")
 
 
 def test_every_problem_names_its_file(pairs: Path) -> None:

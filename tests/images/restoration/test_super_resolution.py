@@ -70,6 +70,9 @@ def test_the_baseline_is_what_a_reward_for_psnr_gives_bicubic_enlargement() -> N
     # Both see the same levels of 8 bits; what is left is the rounding of fp32 before.
     assert metrics["restored/psnr"] == pytest.approx(metrics["bicubic/psnr"], abs=1e-6)
     assert metrics["restored/ssim"] == pytest.approx(metrics["bicubic/ssim"], abs=1e-6)
+    inner = domain({"rewards": {"psnr": {"kind": "psnr", "border": 2}}}, UPSCALED).evaluate(streams=Streams(0)).metrics
+    assert inner["bicubic/psnr"] != pytest.approx(metrics["bicubic/psnr"], abs=1e-3)
+    assert inner["restored/psnr"] == pytest.approx(inner["bicubic/psnr"], abs=1e-6)
 
 
 def test_pairs_of_two_sizes_are_cut_where_their_pixels_belong_together(tmp_path: Path) -> None:

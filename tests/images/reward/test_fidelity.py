@@ -7,7 +7,9 @@ from scipy.ndimage import gaussian_filter
 from skimage.metrics import peak_signal_noise_ratio, structural_similarity
 from torchmetrics.functional.image import structural_similarity_index_measure
 
-from groupwise_images.reward.similarity import psnr, psnr_map, ssim, ssim_map
+from groupwise.config import ConfigError, validate
+from groupwise.reward.base import RewardError
+from groupwise_images.reward.similarity import Psnr, SquaredError, Ssim, psnr, psnr_map, ssim, ssim_map
 
 RANDOM = np.random.default_rng(0)
 TARGET = RANDOM.random((3, 32, 28))
@@ -77,3 +79,38 @@ def test_a_map_of_window_one_is_the_error_of_each_pixel() -> None:
     assert decibels == pytest.approx(-10 * np.log10(np.maximum(np.square(IMAGE - TARGET).mean(0), 1e-10)))
     uniform_decibels = psnr_map(np.full((1, 9, 9), 0.6), np.full((1, 9, 9), 0.5), 5)
     assert uniform_decibels == pytest.approx(20)
+
+
+def test_luma_inside_a_border_is_measured_as_papers_do() -> None:
+    """Bounds of super-resolution: `rgb2ycbcr`, the scale cut off at every edge, windows that lie inside."""
+    target, image = ((pixels * 255).round().astype("uint8").transpose(1, 2, 0) for pixels in (TARGET, IMAGE))
+
+    def y(pixels: np.ndarray) -> np.ndarray:
+        red, green, blue = pixels.astype(float).transpose(2, 0, 1)
+        return (16 + (65.481 * red + 128.553 * green + 24.966 * blue) / 255)[4:-4, 4:-4]
+
+    (found,) = Psnr(channel="y", border=4)([""], [image], clean=[target])
+    assert found == pytest.approx(peak_signal_noise_ratio(y(target), y(image), data_range=255), abs=1e-5)
+    (found,) = Ssim(channel="y", border=4, edges="left_out")([""], [image], clean=[target])
+    settings = {"data_range": 255, "gaussian_weights": True, "sigma": 1.5, "use_sample_covariance": False}
+    assert found == pytest.approx(structural_similarity(y(target), y(image), **settings), abs=1e-9)
+    # Ten levels of red are 65.481 / 255 of ten levels of luma; grey is compared as it is, and a border is left out.
+    redder = target // 2
+    redder[..., 0] += 10
+    (found,) = SquaredError(channel="y")([""], [redder], clean=[target // 2])
+    assert found == pytest.approx(-((65.481 / 255 * 10 / 255) ** 2), rel=1e-12)
+    framed, grey = target[..., 0].copy(), target[..., 0]
+    framed[:3], framed[:, -3:] = 0, 255
+    assert Psnr(channel="y", border=3)([""], [framed], clean=[grey]) == [100.0]
+    assert Psnr(channel="y", border=2)([""], [framed], clean=[grey]) < [20.0]
+
+
+def test_a_border_that_leaves_nothing_is_one_line() -> None:
+    with pytest.raises(ConfigError, match="border = 2: a map has a value for every pixel; write border = 0"):
+        validate(Psnr, {"border": 2, "result": "map"}, "test")
+    for reward, message in (
+        (Psnr(border=4), r"border = 4 leaves nothing of an image of \[8, 9\] pixels"),
+        (Ssim(edges="left_out"), r"no window of 11 pixels lies inside \[8, 9\] pixels"),
+    ):
+        with pytest.raises(RewardError, match=message):
+            reward([""], [np.zeros((8, 9), "uint8")], clean=[np.zeros((8, 9), "uint8")])

@@ -81,6 +81,19 @@ def test_further_metrics_are_those_of_the_evaluations_that_the_summary_is_of(cel
     assert (comparison.rows[0].start, comparison.rows[0].end) == ({"greedy/length": 5.5}, {"greedy/length": 2.0})
 
 
+def test_metrics_of_training_are_means_over_steps_and_seeds_of_the_variants_that_have_them(cells: list[Cell]):
+    for cell in cells:
+        finish(cell, {"a": 1.0})
+        values = [1.0, 2.0, 6.0] if cell.variant == cells[0].variant else []
+        lines = [{"step": step, "ema/variance": value + cell.seed, "ema": 9.0} for step, value in enumerate(values)]
+        rows = [*lines, {"step": 4, "eval/greedy/correct": 0.0, "stage": "ema/none"}]
+        (cell.folder / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    comparison = compare(cells, metrics=["ema/*"])
+    assert comparison is not None
+    seeds = comparison.rows[0].seeds
+    assert [row.training for row in comparison.rows] == [{"ema/variance": 3.0 + sum(seeds) / len(seeds)}, {}]
+
+
 def test_a_difference_is_told_from_none_only_with_all_comparisons_counted(tmp_path: Path):
     names = ["method=grpo", *(f"method={name}" for name in ("dapo", "gspo", "cispo", "rloo", "opo"))]
     cells = lay_out(

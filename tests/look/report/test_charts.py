@@ -18,7 +18,7 @@ from tests.look.report.run_folders import write_run
 from groupwise.runs import Run
 from groupwise_look.report.axes import downsample_curve
 from groupwise_look.report.charts import sections, stages
-from groupwise_look.report.figures import write_figures
+from groupwise_look.report.figures import curves, write_curves, write_figures
 from groupwise_look.report.groups import Recorded, scan
 from groupwise_look.report.results import Variant, group_runs
 
@@ -198,3 +198,14 @@ def test_a_figure_without_numbers_is_reported_with_the_setting_that_gives_them(t
         "gains",
     ]
     assert "method=ema" in left_out[0]
+
+
+def test_a_run_leaves_the_three_curves_of_source_003(tmp_path: Path) -> None:
+    rows = [{"step": 0, "eval/reward": 9.0}] + [
+        {"step": step, "reward": 0.1 * step, "advantages_mean": -0.01 * step, "loss": 3.0 - step} for step in (1, 2, 3)
+    ]
+    (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    drawn = [axes.get_lines()[0].get_xydata().tolist() for axes in curves(rows).axes]
+    for points, name in zip(drawn, ("reward", "advantages_mean", "loss"), strict=True):
+        assert points == [[row["step"], row[name]] for row in rows[1:]]
+    assert write_curves(tmp_path).read_bytes().startswith(b"\x89PNG")

@@ -359,12 +359,15 @@ class Measured(ToyDomain):
 
 def test_under_less_is_better_the_gate_refuses_what_got_worse(tmp_path: Path) -> None:
     gate = QualityGateReference(sync_steps=1, alpha=1.0, margin=0.05)
-    chosen = recipe(method="grpo", num_steps=3, evaluate_every=1, metric_goal="min")
-    values = [1.0, 0.5, 0.9, 0.4]
-    # The gate sees the newest evaluation before the step: 1.0, then 0.5, then 0.9, which is worse by more than the
-    # margin.
+    chosen = recipe(method="grpo", num_steps=3, metric_goal="min")
+    # Before the run; the policy and the reference in each step; after the run.
+    values = [1.0, 0.5, 1.0, 0.54, 0.5, 0.56, 0.5, 0.4]
     train(job(replace(chosen, reference=gate), domain=lambda device: Measured(values)), tmp_path / "run")
-    assert [row["reference/mixed"] for row in rows(tmp_path / "run") if row["step"]] == [1.0, 1.0, 0.0]
+    steps = [row for row in rows(tmp_path / "run") if row["step"]]
+    assert [row["reference/mixed"] for row in steps] == [1.0, 1.0, 0.0]
+    assert [row["reference/policy_score"] for row in steps] == [0.5, 0.54, 0.56]
+    assert [row["reference/score"] for row in steps] == [1.0, 0.5, 0.5]
+    assert [row.get("eval/accuracy") for row in rows(tmp_path / "run")] == [1.0, None, None, 0.4]
 
 
 def test_small_gains_add_up_before_early_stopping(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,12 +12,14 @@ import torch
 from tests.training.toy import ToyDomain, job, recipe, supervised
 
 from groupwise.config import ConfigError
+from groupwise.reference import EmaReference, QualityGateReference
 from groupwise.streams import Streams
-from groupwise.training.config import TrainConfig
+from groupwise.training.config import EarlyStopping, TrainConfig
 from groupwise.training.distributed import World
 from groupwise.training.job import Job, Recipe
 from groupwise.training.optimiser_config import OptimiserFromPath
-from groupwise.training.run.preflight import check_configuration, check_domain, precision_remarks
+from groupwise.training.run.preflight import check_configuration, check_domain, idle_remarks, precision_remarks
+from groupwise.training.sampling import AdaptiveSampling, DynamicGroupSize
 
 
 def refused(recipe: Recipe, match: str, world: World = World(), **domain: Any) -> None:  # noqa: B008
@@ -141,3 +144,39 @@ def test_an_auxiliary_term_the_domain_does_not_have() -> None:
         r"auxiliary.supervisd: .*supplies no such term; allowed: supervised; did you mean supervised",
     )
     check_domain(ToyDomain(), recipe(objective={"auxiliary.consistency": 0.0}), Streams(0), World())
+
+
+def test_a_setting_that_cannot_have_an_effect_is_named() -> None:
+    kl = {"divergence.kind": "k3", "divergence.beta": 0.1}
+    gate, frozen_average = QualityGateReference(sync_steps=10), EmaReference(decay=1.0)
+    one_size = DynamicGroupSize(minimum=4, maximum=4)
+    idle = [
+        (replace(recipe(objective=kl, num_steps=10), reference=gate), "reference.sync_steps = 10: .* 10 steps"),
+        (
+            replace(recipe(objective=kl, num_steps=10), reference=frozen_average),
+            "reference.kind = 'ema' takes in nothing",
+        ),
+        (recipe(group_size=4, dynamic_group_size=one_size), "dynamic_group_size has one size between its bounds, 4"),
+        (
+            recipe(prompts_per_step=8, adaptive_sampling=AdaptiveSampling()),
+            "adaptive_sampling has no choice: .* 8 prompts of 8",
+        ),
+        (recipe(num_steps=3, evaluate_every=4), "evaluate_every = 4: .* 3 steps"),
+        (
+            recipe(num_steps=10, evaluate_every=2, early_stopping=EarlyStopping(patience=5)),
+            "patience = 5: .* ends before",
+        ),
+    ]
+    for stage, sentence in idle:
+        (remark,) = idle_remarks([stage], 8)
+        assert re.search(sentence, remark), remark
+    rules = {"adaptive_sampling": AdaptiveSampling(), "dynamic_group_size": DynamicGroupSize()}
+    sound = recipe(
+        objective=kl,
+        num_steps=11,
+        evaluate_every=2,
+        early_stopping=EarlyStopping(patience=5),
+        prompts_per_step=7,
+        **rules,
+    )
+    assert idle_remarks([replace(sound, reference=gate)], 8) == []

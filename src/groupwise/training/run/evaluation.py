@@ -56,6 +56,23 @@ def evaluate(domain: Domain, progress: Progress, streams: Streams, world: World)
     return replace(evaluation, metrics=dict(metrics))
 
 
+def score_now(domain: Domain, config: TrainConfig, progress: Progress, streams: Streams, world: World) -> float | None:
+    """Evaluates the weights that the module holds now, those of the reference where it is active, and returns the
+    metric that decides, turned so that more is better. The newest evaluation of the run stays what it was.
+
+    Args:
+        domain: the policy and the prompts of the evaluation.
+        progress: receives the time.
+        streams: the random streams of the run.
+        world: the processes; every process must call this function.
+    """
+    latest = progress.latest, progress.latest_step
+    metrics = evaluate(domain, progress, streams, world).metrics
+    progress.latest, progress.latest_step = latest
+    score = metrics.get(metric_name(config, metrics) or "")
+    return None if score is None else config.signed_score(score)
+
+
 def metric_name(config: TrainConfig, metrics: dict[str, float]) -> str | None:
     """Returns the metric that decides: the configured one, or the first of the evaluation.
 

@@ -23,7 +23,7 @@ from groupwise.checkpoint import (
     new_folder,
     remove_folder,
 )
-from groupwise.config import read_json
+from groupwise.config import ConfigError, read_json
 from groupwise.domain import returned
 from groupwise.domain.protocol import Tabulates
 from groupwise.memory import running_out
@@ -337,7 +337,8 @@ def _opened(job: Job, process: _Process, *, resumed: bool) -> Iterator[tuple[loo
             track=job.track,
             ends_at=math.inf if job.minutes is None else perf_counter() + 60 * job.minutes - used,
         )
-        for remark in [*remarks, *job.remarks, *domains.remarks(job.recipes), *preflight.precision_remarks(domain)]:
+        remarks += [*job.remarks, *domains.remarks(job.recipes), *preflight.precision_remarks(domain)]
+        for remark in [*remarks, *preflight.idle_remarks(job.recipes, domain.num_prompts)]:
             session.note(remark)
         if resumed and session.metrics is not None and session.watch is not None:
             # What live diagnosis says of the rows that exist was reported before.
@@ -451,5 +452,10 @@ def _finish(session: loop.Session, job: Job, state: TrainState, baseline: float 
         run_folder.write_json(session.folder.summary, summary)
         if session.store is not None:
             _tidy(session.folder, session.store)
+        if job.track.curves and (draw := find("write_curves")) is not None:
+            try:
+                session.note(f"the curves of the run are in {draw(session.folder.path)}")
+            except ConfigError as error:
+                session.note(str(error))
     session.world.barrier()
     return Result(session.folder, summary, before_step=progress.before_step, after_step=progress.latest_step)

@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from queue import SimpleQueue
 from time import perf_counter
@@ -35,7 +36,7 @@ from groupwise.track import MetricsFile, TrackConfig, Trackers
 from groupwise.training.distributed import World
 from groupwise.training.job import Job, Recipe
 from groupwise.training.run import rollout_records, run_folder
-from groupwise.training.run.evaluation import PREFIX, evaluate, metric_name, note_score
+from groupwise.training.run.evaluation import PREFIX, evaluate, metric_name, note_score, score_now
 from groupwise.training.step.rollouts import Collected
 from groupwise.training.step.state import Step, TrainState, ready_rewards, rewards_of
 from groupwise.training.step.step import Updates, train_step
@@ -318,7 +319,8 @@ def run_stage(session: Session, recipe: Recipe, state: TrainState) -> bool:
     progress = state.progress
     callbacks = load_callbacks(recipe.train.callbacks)
     autocast = autocast_of(recipe, session.device)
-    step = Step(session.domain, recipe, state, session.streams, session.world)
+    measure = partial(score_now, session.domain, recipe.train, progress, session.streams, session.world)
+    step = Step(session.domain, recipe, state, session.streams, session.world, measure)
     while progress.stage_step < recipe.train.num_steps and not progress.stage_ended:
         # A signal may reach the processes in different steps, so that a request to one of them counts for all.
         if any(session.world.gather(session.interrupt.signal)):

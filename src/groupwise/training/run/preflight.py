@@ -20,7 +20,14 @@ from groupwise.objective.decisions import Deviation
 from groupwise.objective.matching import CopyMatching, NoMatching
 from groupwise.processes import can_spread, num_processes
 from groupwise.records import DECISION_FIELDS, Rollouts, Scored
-from groupwise.reference import ReferenceRule, resolve_reference, switches_off
+from groupwise.reference import (
+    EmaReference,
+    PeriodicReference,
+    QualityGateReference,
+    ReferenceRule,
+    resolve_reference,
+    switches_off,
+)
 from groupwise.schedule import Value
 from groupwise.streams import Streams
 from groupwise.training.distributed import World
@@ -265,6 +272,11 @@ def check_domain(domain: Domain, recipe: Recipe, streams: Streams, world: World)
             " domain has that key; images that are prompts need targets too), or remove the term"
         )
     if not recipe.samples:
+        if train.num_epochs is not None and not domain.demonstrates_prompts:
+            raise ConfigError(
+                f"stage {recipe.name!r}: num_epochs = {train.num_epochs:g} counts passes over the training set,"
+                " and this stage learns from demonstrations of their own; write num_steps"
+            )
         return
     _check_objective(domain, recipe.objective)
     if train.l2_to_reference > 0 and switches_off(resolve_reference(recipe.reference, required=True), domain.learner):
@@ -374,6 +386,50 @@ def precision_remarks(domain: Domain) -> list[str]:
         return []
     loss = "a change below about 1/256 of a weight is lost in rounding"
     return [f"{num_weights:,} trained weights are bfloat16 and are trained as they are: {loss}. {keep}"]
+
+
+def idle_remarks(recipes: Sequence[Recipe], num_prompts: int) -> list[str]:
+    """Returns a sentence for each setting that cannot have an effect in a run of these stages.
+
+    Args:
+        recipes: the stages of the run.
+        num_prompts: size of the training set.
+    """
+    sampling = [recipe for recipe in recipes if recipe.samples]
+    num_steps = sum(recipe.train.num_steps for recipe in sampling)
+    return list(dict.fromkeys(text for recipe in sampling for text in _idle(recipe, num_steps, num_prompts)))
+
+
+def _idle(recipe: Recipe, num_steps: int, num_prompts: int) -> Iterator[str]:
+    train, reference = recipe.train, recipe.reference
+    periodic = isinstance(reference, PeriodicReference | QualityGateReference)
+    if periodic and reference.sync_steps >= num_steps:
+        yield (
+            f"reference.sync_steps = {reference.sync_steps}: the run samples in {num_steps} steps, so the reference is"
+            " not mixed before its end and stays as it begins"
+        )
+    elif (periodic and reference.alpha == 0) or (isinstance(reference, EmaReference) and reference.decay == 1):
+        yield f"reference.kind = {reference.kind!r} takes in nothing of the policy and stays as it begins, frozen"
+    sizes = train.dynamic_group_size
+    if sizes is not None and sizes.minimum == sizes.maximum:
+        yield f"train.dynamic_group_size has one size between its bounds, {sizes.minimum}: no group grows or shrinks"
+    for name in ("adaptive_sampling", "worst_first"):
+        if getattr(train, name) is not None and train.prompts_per_step >= num_prompts:
+            yield (
+                f"train.{name} has no choice: a step draws {train.prompts_per_step} prompts of {num_prompts}; write a"
+                " smaller train.prompts_per_step"
+            )
+    if train.evaluate_every > train.num_steps:
+        yield (
+            f"train.evaluate_every = {train.evaluate_every}: stage {recipe.name} has {train.num_steps} steps, so only"
+            " its start and its end are evaluated"
+        )
+    early = train.early_stopping
+    if early is not None and early.patience * train.evaluate_every >= train.num_steps:
+        yield (
+            f"train.early_stopping.patience = {early.patience}: stage {recipe.name} ends before so many evaluations, so"
+            " nothing ends it early"
+        )
 
 
 def _is_supervised(recipe: Recipe) -> bool:

@@ -15,7 +15,13 @@ from groupwise.config import ConfigError, read_json
 from groupwise.domain.base import Domain
 from groupwise.domain.returned import check_metric
 from groupwise.objective import ObjectiveState
-from groupwise.reference import AbsentReference, ReferenceConfig, ReferencePolicy, resolve_reference
+from groupwise.reference import (
+    AbsentReference,
+    QualityGateReference,
+    ReferenceConfig,
+    ReferencePolicy,
+    resolve_reference,
+)
 from groupwise.runs import RunFolder
 from groupwise.runs.folder import run_to_start_from
 from groupwise.track import MetricsFile, Trackers
@@ -231,6 +237,10 @@ def _begin(session: loop.Session, job: Job, state: TrainState, index: int, domai
         # A domain of ours leaves a metric out where its reward is missing everywhere, which later evaluations may mend.
         check_metric(session.domain, recipe.train.metric, list(progress.latest))
     name = metric_name(recipe.train, progress.latest)
+    if isinstance(config, QualityGateReference) and (name is None or name not in progress.latest):
+        session.note(
+            f"reference.kind = {config.kind!r} compares scores, and evaluations here give none: nothing is refused"
+        )
     # Early stopping measures gains from the start of the stage.
     progress.anchor, progress.evaluations_without_gain = progress.latest.get(name) if name else None, 0
     if is_measured_differently or index == first_sampling(job):
@@ -302,9 +312,8 @@ def _end(session: loop.Session, recipe: Recipe, state: TrainState, job: Job, ind
         session.note(f"left out, as the time is over: {', '.join(left)}")
         index = len(job.recipes) - 1
     progress.stage, progress.stage_step, progress.stage_seconds, progress.stage_ended = index + 1, 0, 0.0, ""
-    progress.evaluations_without_gain = progress.micro_batch_members = progress.measured_decisions = (
-        progress.group_size
-    ) = 0
+    progress.evaluations_without_gain = progress.micro_batch_members = progress.measured_decisions = 0
+    progress.group_size, progress.widest_range = 0, 0.0
     if index + 1 < len(job.recipes):
         state.objective = job.recipes[index + 1].objective.adopt(state.objective, recipe.objective)
         loop.keep_model(session, state)
@@ -389,7 +398,7 @@ def _train_control(
         state.objective = timed.objective.adopt(state.objective, previous.objective)
         progress = state.progress
         progress.stage, progress.stage_step, progress.stage_seconds, progress.stage_ended = index, 0, 0.0, ""
-        progress.group_size = 0
+        progress.group_size, progress.widest_range = 0, 0.0
         if not loop.run_stage(control_session, timed, state):
             return False
         previous = timed

@@ -171,7 +171,7 @@ class Collected:
         samples: the members.
         batch: the same members, compared; `None` (on all processes) when no group was admitted in any round.
         filler: members that this process sampled, one of which is used where it has none to train on.
-        earned: the rewards of each group with its prompt.
+        earned: the rewards of each group with its prompt; of a whole step, those of all processes.
         statistics: to be summed over processes.
         numbers: metrics that have the same value on every process.
         remarks: sentences for the people who follow the run.

@@ -4,7 +4,7 @@ the passes of a step.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass, field
 from time import perf_counter
@@ -245,6 +245,7 @@ class Progress:
         reference_mixed: step of the loop at which the reference was last mixed with the policy.
         average_step: updates since the average of the weights began.
         group_size: members of a group where the size follows the rewards, inside the stage; 0 before its first step.
+        widest_range: the widest mean range of a step's groups where the size follows it, inside the stage.
         before: metrics of the evaluation at the start of the first stage that samples (at the run's start if none
             does).
         before_step: the step of that evaluation.
@@ -281,6 +282,7 @@ class Progress:
     reference_mixed: int = 0
     average_step: int = 0
     group_size: int = 0
+    widest_range: float = 0.0
     before: dict[str, float] = field(default_factory=dict)
     before_step: int = 0
     latest: dict[str, float] = field(default_factory=dict)
@@ -453,6 +455,7 @@ class Step:
         state: the state of the run, which a step changes.
         streams: the random streams of the run.
         world: the processes; every process must call a function that gathers or sums.
+        measure: evaluates the weights that the module holds and returns their score, turned so that more is better.
 
     Attributes:
         objective: the stage's objective.
@@ -467,6 +470,7 @@ class Step:
     state: TrainState
     streams: Streams
     world: World
+    measure: Callable[[], float | None] = lambda: None
     objective: Objective = field(init=False)
     rewards: Rewards | None = field(init=False)
     group_size: int = field(init=False)

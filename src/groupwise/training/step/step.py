@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 import torch
@@ -73,16 +73,15 @@ def train_step(step: Step) -> tuple[dict[str, float], rollouts.Collected | None,
         state.learner.eval()
         collected = collect(step)
         values |= finish(step.world.sum_statistics(collected.statistics)) | collected.numbers
-        if recipe.train.dynamic_group_size is not None:
-            step.group_size = recipe.train.dynamic_group_size.next(step.group_size, values["groups/flat"])
-            progress.group_size = step.group_size
+        values |= _resize_groups(step, [rewards for _, rewards in collected.earned if rewards], values["groups/flat"])
     # Plan, score, loss, update: once for each minibatch of each pass over the rollouts.
     state.learner.train()
     with progress.timed("update" if recipe.samples else "warm_up"):
         updates = update_policy(step, collected)
     if isinstance(step.domain, CutsPasses):
         passes.agree_on_passes(step.domain, progress, step.world)
-    reference_outcome = _move_reference(step, updates) if updates.taken else ""
+    reference_outcome, measured = _move_reference(step, updates) if updates.taken else ("", {})
+    values |= measured
     # Log.
     if step.measures_pass_size:
         values["micro_batch_members"] = progress.micro_batch_members
@@ -134,11 +133,18 @@ def collect(step: Step) -> rollouts.Collected:
         for name, value in part.samples.numbers.items():
             numbers[f"sampling/{name}"] = numbers.get(f"sampling/{name}", 0.0) + value
     memory = step.state.memory
-    numbers |= memory.add([entry for part in rounds for earned in world.gather(part.earned) for entry in earned])
+    earned = [entry for part in rounds for entries in world.gather(part.earned) for entry in entries]
+    numbers |= memory.add(earned)
     if step.rewards is not None and step.rewards.follows:
         numbers |= memory.follow(step.rewards, [part.samples for part in rounds], world)
     whole = rollouts.admitted_groups(step, rounds, admitted) if admission.resamples else rounds[0]
     remarks = [remark for part in rounds for remark in part.remarks]
+    adaptive, first = step.recipe.train.adaptive_sampling, step.state.progress.stage_step == 0
+    if first and adaptive is not None and not adaptive.separates(rewards for _, rewards in earned):
+        remarks.append(
+            f"train.adaptive_sampling.threshold = {adaptive.threshold:g} has all rewards of this step on one side: it"
+            " says nothing of a prompt, and prompts are ranked by the spread of their rewards until it does"
+        )
     remarks += whole.remarks if admission.resamples else []
     if not admission.resamples and step.objective.advantage.group_baseline and not num_compared:
         assert whole.batch is not None
@@ -146,7 +152,21 @@ def collect(step: Step) -> rollouts.Collected:
         remarks.append(
             "no group has two members with all their rewards: nothing is compared, and the step has no policy term"
         )
-    return replace(whole, statistics=add([part.statistics for part in rounds]), numbers=numbers, remarks=remarks)
+    statistics = add([part.statistics for part in rounds])
+    return replace(whole, earned=earned, statistics=statistics, numbers=numbers, remarks=remarks)
+
+
+def _resize_groups(step: Step, groups: Sequence[Sequence[float]], flat_share: float) -> dict[str, float]:
+    """Lets a dynamic group size follow the rewards of a step's groups, of all processes."""
+    rule, progress = step.recipe.train.dynamic_group_size, step.state.progress
+    if rule is None or not groups:
+        return {}
+    mean_range = sum(max(rewards) - min(rewards) for rewards in groups) / len(groups)
+    progress.widest_range = max(progress.widest_range, mean_range)
+    narrow_share = rule.narrow_share(groups, progress.widest_range)
+    step.group_size = rule.next(step.group_size, groups, progress.widest_range, flat_share)
+    progress.group_size = step.group_size
+    return {"groups/narrow": narrow_share}
 
 
 def sample_round(step: Step, number: int, first_place: int, count: int) -> rollouts.Collected:
@@ -406,16 +426,24 @@ def _note_log_ratio(log_ratio: Tensor, rows: Tensor, log_prob: Tensor, acted: Ac
     log_ratio[rows] = torch.where(acted.mask, log_prob - acted.old_log_prob, 0.0).to(log_ratio.dtype)
 
 
-def _move_reference(step: Step, updates: Updates) -> str:
-    """Updates the reference; returns `mixed`, `refused`, or an empty string if nothing was done."""
-    progress = step.state.progress
+def _move_reference(step: Step, updates: Updates) -> tuple[str, dict[str, float]]:
+    """Updates the reference; returns `mixed`, `refused`, or an empty string if nothing was done, and what was measured
+    for it.
+    """
+    progress, reference = step.state.progress, step.state.reference
     progress.reference_step += 1
     score = None if progress.score is None else step.recipe.train.signed_score(progress.score)
-    outcome = step.state.reference.observe(progress.reference_step, score)
+    reference_score, measured = None, {}
+    if reference.config.measures(progress.reference_step):
+        score = step.measure()
+        with reference.active():
+            reference_score = step.measure()
+        scores = {"policy_score": score, "score": reference_score}
+        sign = step.recipe.train.signed_score(1.0)
+        measured = {f"reference/{name}": sign * value for name, value in scores.items() if value is not None}
+    outcome = reference.observe(progress.reference_step, score, reference_score)
     if outcome == "mixed":
         progress.reference_mixed = progress.step + 1
     if outcome == "refused":
-        updates.remarks.append(
-            "the reference was not mixed with the policy, whose score in the evaluations has fallen below it"
-        )
-    return outcome
+        updates.remarks.append("the reference was not mixed with the policy, whose score is below the reference's own")
+    return outcome, measured

@@ -48,6 +48,28 @@ def in_letters(row: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
+def from_logic_rl(row: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns a row of Logic-RL's parquet files with the puzzle as its prompt and the roles as its answer.
+
+    Its column `prompt` may hold a whole chat, rendered for one family of models; the puzzle is then taken from the
+    user's part of it, so that the chat template of the model renders it again.
+
+    Example:
+        >>> chat = "<|im_start|>system\\nThink.<|im_end|>\\n<|im_start|>user\\nWho?<|im_end|>\\n<|im_start|>assistant\\n<think>"
+        >>> truth = {"ground_truth": {"solution_text_format": "(1) Al is a knight"}}
+        >>> row = from_logic_rl({"prompt": [{"role": "user", "content": chat}], "reward_model": truth})
+        >>> row["prompt"], row["answer"]
+        ('Who?', '(1) Al is a knight')
+    """  # noqa: E501
+    answer = row.get("solution_text_format")
+    if answer is None:
+        answer = ((row.get("reward_model") or {}).get("ground_truth") or {}).get("solution_text_format")
+    prompt = row.get("quiz") or row.get("prompt")
+    if isinstance(prompt, list) and len(prompt) == 1:
+        prompt = prompt[0]["content"].rpartition("<|im_start|>user\n")[2].partition("<|im_end|>")[0].strip()
+    return {**row, "prompt": prompt, "answer": answer}
+
+
 def write(row: Mapping[str, Any], seed: int) -> str:
     """Writes `<think>...</think> <answer>...</answer>` with the right answer; the thoughts of most are empty."""
     worked = random.Random(f"demonstration {seed} {row['prompt']}").random() < _WORKED_SHARE
