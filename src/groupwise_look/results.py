@@ -7,23 +7,11 @@ from itertools import islice
 from pathlib import Path
 
 from groupwise.runs import Run, read_run
-from groupwise_look.diagnosis import diagnose, headline
-from groupwise_look.diagnosis.finding import Finding
+from groupwise_look.diagnosis import Findings, diagnose
 from groupwise_look.report import write_page
 
 _WIDTH, _HEIGHT = 480, 120
 _NUM_SAMPLES = 3
-
-
-class Findings(list[Finding]):
-    """The findings of the doctor in a run; printed, one line a finding, causes first."""
-
-    def __repr__(self) -> str:
-        if not self:
-            return "Nothing wrong found."
-        lines = [f"{finding.severity} {finding.rule}: {finding.what} To do: {finding.advice}" for finding in self]
-        cause = headline(self)
-        return "\n".join([*([] if cause is None else [str(cause)]), *lines])
 
 
 def report(folder: Path) -> Path:
@@ -34,9 +22,7 @@ def report(folder: Path) -> Path:
 def doctor(folder: Path) -> Findings:
     """Returns what is wrong with the run: what shows it, what it means, what to set."""
     run = read_run(folder)
-    findings = diagnose(run.rows, run.config)
-    cause = headline(findings)
-    return Findings(findings if cause is None else cause.before_others(findings))
+    return diagnose(run.rows, run.config)
 
 
 def html(folder: Path) -> str:

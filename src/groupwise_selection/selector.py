@@ -107,8 +107,8 @@ class Selector:
 
         Args:
             query: its text, or its embedding `[D]` of length 1.
-            k: number of demonstrations; unset takes as many as in training. The result is shorter where the policy may
-                end early and does.
+            k: number of demonstrations; unset takes as many as in training, 0 gives none. The result is shorter where
+                the policy may end early and does.
             image: its picture, where the embedder looks at pictures: a path, or a `uint8` array.
             pool: ids of the examples to choose from.
             order: `first_pick_first`, or `first_pick_last` (next to the query); unset takes the order of training.
@@ -120,14 +120,16 @@ class Selector:
         vector = self._embedded(query, "query", image)
         num_shown = self.trained.shots if k is None else k
         pool_ids = self._pool(vector, pool)
+        if not isinstance(num_shown, int | np.integer) or isinstance(num_shown, bool):
+            raise ConfigError(f"k = {num_shown!r} is no whole number; write 0 to {len(pool_ids)}")
+        if num_shown == 0:
+            return []
         if not pool_ids:
             raise ConfigError("there are no examples to choose from; add some, or name some in pool")
-        if not isinstance(num_shown, int | np.integer) or isinstance(num_shown, bool):
-            raise ConfigError(f"k = {num_shown!r} is no whole number; write 1 to {len(pool_ids)}")
-        if not 1 <= num_shown <= len(pool_ids):
+        if not 0 < num_shown <= len(pool_ids):
             raise ConfigError(
-                f"k = {num_shown}: {len(pool_ids)} examples are there to choose from; write 1 to {len(pool_ids)}, or"
-                " add examples"
+                f"k = {num_shown}: {len(pool_ids)} of {len(self._examples)} examples are there to choose from (those"
+                f" nearest to the query, or those of pool); write 0 to {len(pool_ids)}, or name more in pool"
             )
         pool_examples = [self._examples[example_id] for example_id in pool_ids]
         vectors = np.stack([example.embedding for example in pool_examples])

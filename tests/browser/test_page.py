@@ -12,13 +12,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.sync_api import Page
+from playwright.sync_api import Browser, Page
 from tests.browser.conftest import Open, Opened
+from tests.look.compare.test_comparison import comparison
 from tests.look.report import trained_runs
 from tests.look.report.run_folders import NASTY, write_large_run, write_run
 from tests.marks import slow_but
 
 from groupwise.runs import Run, read_run
+from groupwise_look.compare.page import write_page as write_comparison
 from groupwise_look.report.page import write_page
 
 
@@ -56,6 +58,20 @@ def to_groups(opened: Opened) -> Page:
     opened.page.locator("#groups").scroll_into_view_if_needed()
     opened.page.wait_for_selector(".items .item")
     return opened.page
+
+
+@pytest.mark.slow
+def test_lanes_of_a_comparison_share_their_axis(browser: Browser, tmp_path: Path) -> None:
+    page = browser.new_page(viewport={"width": 1280, "height": 800})
+    page.goto(write_comparison(comparison(), tmp_path, command="", num_cells=9).as_uri())
+    ends = page.eval_on_selector_all(
+        ".lanes",
+        "charts => charts.map(chart => [...chart.querySelectorAll('.lane svg, .axis > :nth-child(2)')]"
+        ".map(lane => lane.getBoundingClientRect()).map(box => `${box.left} ${box.right}`))",
+    )
+    page.close()
+    assert [len(chart) for chart in ends] == [2, 3]
+    assert [len(set(chart)) for chart in ends] == [1, 1]
 
 
 @pytest.mark.slow

@@ -1,6 +1,7 @@
 """A task of one's own: its options behind the command, the files that `init` writes, and the bound of its minutes."""
 
 import json
+import shutil
 import sys
 from pathlib import Path
 from typing import Any
@@ -58,6 +59,22 @@ def test_an_option_that_is_missing_or_wrong_is_told(words: list[str], message: s
     assert ended.status == 2
     assert message in ended.err
     assert not list(task.glob("runs/*"))
+
+
+def test_a_run_knows_the_folder_in_which_it_was_started(groupwise, task: Path, monkeypatch: pytest.MonkeyPatch):
+    ended = groupwise("train", *SMALL, *OWN, "--out", "run")
+    assert ended.status == 0, ended
+    (task / "run/summary.json").unlink()
+    (task / "elsewhere").mkdir()
+    monkeypatch.chdir(task / "elsewhere")
+    for verb in ("evaluate", "resume"):
+        ended = groupwise(verb, task / "run", "--run-code")
+        assert ended.status == 2
+        assert f"{task / 'run'} was started in {task}, which holds " in ended.err
+        assert "prompts.jsonl" in ended.err
+    monkeypatch.chdir(task)
+    shutil.rmtree(task / "models")
+    assert "was started in" not in groupwise("resume", task / "run", "--run-code").err
 
 
 def test_named_rewards_take_the_place_of_an_experiments_and_two_of_one_name_are_both_kept(groupwise, task: Path):

@@ -6,7 +6,10 @@ from pathlib import Path
 import pytest
 from tests.domain.language.calling_model import calling_model
 
+from groupwise.cli.output import console, print_text, shorten, table
+from groupwise.cli.sample import _print_answer
 from groupwise.domain.language.config import LanguageConfig
+from groupwise.track.console import ConsoleTracker
 
 
 def test_the_same_question_and_seed_give_the_same_answers(groupwise, finished: Path):
@@ -18,6 +21,18 @@ def test_the_same_question_and_seed_give_the_same_answers(groupwise, finished: P
         groupwise("sample", finished, "--prompt", "sort 3 1 2 ?", "--num", 4, "--temperature", 1.5, "--seed", 1).out
         != first.out
     )
+
+
+def test_characters_that_turn_the_direction_of_writing_are_shown(capsys: pytest.CaptureFixture[str]):
+    text = "a\u202eb\x1b[31m"
+    print_text(text)
+    console().print(table(["text"], [[text]]))
+    _print_answer({"text": text})
+    print(shorten(text, 80))
+    ConsoleTracker(1, None, live=False, console=console()).note(text)
+    written = capsys.readouterr().out
+    assert written.count("a[U+202E]b\u241b[31m") == 5
+    assert "\u202e" not in written
 
 
 def test_without_a_question_training_prompts_are_answered(groupwise, finished: Path):

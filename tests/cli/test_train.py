@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from groupwise.cli import output
-from groupwise.cli.summary import advice, results, texts
+from groupwise.cli.summary import advice, print_summary, results, texts
 from groupwise.experiment import load_experiment
 from groupwise.track.tracker import depends_on_machine, read_metrics
 
@@ -150,6 +150,21 @@ def test_results_name_every_control_also_one_that_was_left_out(tmp_path: Path):
         "  control other, same start and same time: not measured",
         "7 steps, 3 s (update 3)",
     ]
+
+
+def test_the_end_of_a_bad_run_begins_with_its_cause_and_counts_the_steps_it_took(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    row = {"stage": "grpo", "frac_reward_zero_std": 1.0, "reward": 0.0, "step_time": 1.0}
+    rows = [{"step": 600, "stage": "grpo"}, *({**row, "step": step} for step in range(601, 631))]
+    (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    summary = {"metric": "greedy/correct", "before": 0.0, "after": 0.0, "steps": 630, "seconds": {}}
+    (tmp_path / "summary.json").write_text(json.dumps(summary))
+    (tmp_path / "config.json").write_text(json.dumps(load_experiment("language", ["controls=null"]).table()))
+    print_summary(tmp_path, (600, 630))
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[1].startswith("All groups are flat since step 620. (groupwise doctor ")
+    assert "30 steps, 0 s" in lines
 
 
 def test_advice_names_the_run_folder(tmp_path: Path):

@@ -203,10 +203,12 @@ def test_another_embedder_or_template_is_refused(folder):
 
 def test_what_cannot_be_selected_for_is_an_error(folder, tmp_path):
     selector = Selector.load(folder)
-    with pytest.raises(ConfigError, match=r"k = 0: 24 examples are there to choose from; write 1 to 24"):
-        selector.select(QUESTION, 0)
+    with pytest.raises(ConfigError, match=r"k = 25: 24 of 368 examples are there to choose from .*; write 0 to 24"):
+        selector.select(QUESTION, 25)
+    assert selector.select(QUESTION, 0) == []
+    assert selector.prompt(QUESTION, 0) == TEMPLATE.prompt(QUESTION, [])
     for wrong in (2.0, "2", True):
-        with pytest.raises(ConfigError, match=f"k = {wrong!r} is no whole number; write 1 to 24"):
+        with pytest.raises(ConfigError, match=f"k = {wrong!r} is no whole number; write 0 to 24"):
             selector.select(QUESTION, wrong)
     with pytest.raises(ConfigError, match="there are no examples to choose from"):
         selector.select(QUESTION, 1, pool=[])
@@ -218,7 +220,7 @@ def test_what_cannot_be_selected_for_is_an_error(folder, tmp_path):
         selector.select(None, 1)
     with pytest.raises(ConfigError, match=r"query: its embedding has the length 0"):
         selector.select(np.zeros(128), 1)
-    with pytest.raises(ConfigError, match=r"k = 3: 2 examples are there"):
+    with pytest.raises(ConfigError, match=r"k = 3: 2 of 368 examples are there"):
         selector.select(QUESTION, 3, pool=[each.id for each in selector.examples[:2]])
     with pytest.raises(ConfigError, match="there is no example 'nobody'"):
         selector.select(QUESTION, 1, pool=["nobody"])

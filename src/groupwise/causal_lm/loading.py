@@ -407,6 +407,10 @@ def save(model: Any, tokenizer: Any, folder: str | Path, *, merge: bool = True) 
     """
     if merge and hasattr(model, "peft_config"):
         model = _merged(model)
+    for adapter in getattr(model, "peft_config", {}).values():
+        if isinstance(adapter.target_modules, set):
+            # The order of a set differs from process to process, and equal runs write equal files.
+            adapter.target_modules = sorted(adapter.target_modules)
     with without_progress_bars(), _writing_on_any_rank(model):
         model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)

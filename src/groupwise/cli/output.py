@@ -14,6 +14,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from groupwise.config.tables import visible
 from groupwise.extras import advice
 from groupwise.plugins import is_shipped_file
 from groupwise.processes import ProcessLeftError, is_first_process, is_out_of_memory
@@ -47,7 +48,7 @@ def print_text(text: str) -> None:
     """
 
     out = console()
-    out.print(Text(text, overflow="ignore"), soft_wrap=not out.is_terminal)
+    out.print(Text(visible(text), overflow="ignore"), soft_wrap=not out.is_terminal)
 
 
 def counted(number: int, word: str) -> str:
@@ -96,7 +97,7 @@ def table(
         # Names are kept whole: a broken key cannot be copied.
         grid.add_column(column, justify="right" if column in numbers else "left", overflow="fold")
     for row in rows:
-        grid.add_row(*(Text(str(cell)) for cell in row))
+        grid.add_row(*(Text(visible(cell)) for cell in row))
     return grid
 
 
@@ -107,7 +108,7 @@ def shorten(text: object, width: int) -> str:
         >>> shorten("a\\nb" + "c" * 20, 8)
         'a\\u23ceb ...'
     """
-    line = str(text).replace("\n", "⏎")
+    line = visible(text).replace("\n", "⏎")
     return line if len(line) <= width else line[: max(0, width - 5)] + " ..."
 
 
@@ -189,7 +190,7 @@ def print_error(error: BaseException) -> int:
         return 1
 
     head = "error: " if rank == "0" else f"error in process {rank}: "
-    Console(stderr=True, soft_wrap=True).print(Text.assemble((head, "bold red"), message))
+    Console(stderr=True, soft_wrap=True).print(Text.assemble((head, "bold red"), visible(message)))
     return status
 
 

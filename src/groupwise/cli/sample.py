@@ -14,6 +14,7 @@ from groupwise.cli.arguments import RunCode, Threads
 from groupwise.cli.output import console
 from groupwise.cli.trained import ExperimentOption, Place, Which, to_sample
 from groupwise.config import ConfigError
+from groupwise.config.tables import visible
 
 if TYPE_CHECKING:
     from groupwise.domain.base import Domain
@@ -74,7 +75,7 @@ def sample(
         )
         records = _answers(domain, prompts, num, seed=seed, step=0, settings=settings)
     for record in with_files(records, out, Path()):
-        console().print(Text(f"{record.get('prompt', '')}", style="bold"))
+        console().print(Text(visible(record.get("prompt", "")), style="bold"))
         _print_answer(record)
 
 
@@ -103,7 +104,7 @@ def _answers(
 
 def _print_answer(record: Mapping[str, Any]) -> None:
 
-    console().print(Text(f"{member_text(record)}{'  (cut off)' if record.get('truncated') else ''}\n"))
+    console().print(Text(f"{visible(member_text(record))}{'  (cut off)' if record.get('truncated') else ''}\n"))
 
 
 def _require_utf8(place: str, text: str) -> None:

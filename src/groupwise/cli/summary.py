@@ -32,7 +32,8 @@ def print_summary(run: Path, steps: tuple[int, int]) -> None:
     summary = read_summary(run)
     config = run_config(run)
     out.print()
-    for line in results(run, summary, config):
+    headline, noticed = findings(run, config)
+    for line in [*headline, *results(run, summary, config)]:
         print_text(line)
     for renderable in tables(run):
         out.print()
@@ -45,7 +46,7 @@ def print_summary(run: Path, steps: tuple[int, int]) -> None:
             print_text(line)
     for line in pictures(run, steps):
         out.print(Text(line))
-    for line in findings(run):
+    for line in noticed:
         print_text(line)
     out.print(Text(f"\nRun folder: {run}"))
     for line in advice(run, config, after):
@@ -60,7 +61,7 @@ def results(run: Path, summary: dict[str, Any], config: dict[str, Any]) -> list[
         summary: the table of `summary.json`.
         config: the resolved configuration.
     """
-    from groupwise.track.tracker import same_decimals
+    from groupwise.track.tracker import read_metrics, same_decimals
 
     metric = summary["metric"]
     if metric is None:
@@ -83,7 +84,10 @@ def results(run: Path, summary: dict[str, Any], config: dict[str, Any]) -> list[
     seconds = summary.get("seconds", {})
     parts = ", ".join(f"{part} {spent:.0f}" for part, spent in seconds.items() if spent >= 0.5)
     spent_on = f" ({parts})" if parts else ""
-    return [*lines, f"{counted(summary['steps'], 'step')}, {sum(seconds.values()):.0f} s{spent_on}"]
+    # A run that starts from another's warm-up counts its steps on from there.
+    path = RunFolder(run).metrics
+    num_steps = sum("step_time" in row for row in read_metrics(path)) if path.is_file() else summary["steps"]
+    return [*lines, f"{counted(num_steps, 'step')}, {sum(seconds.values()):.0f} s{spent_on}"]
 
 
 def tables(run: Path) -> list[RenderableType]:
@@ -149,17 +153,19 @@ def pictures(run: Path, steps: tuple[int, int]) -> list[str]:
     ]
 
 
-def findings(run: Path) -> list[str]:
-    """Lists the rules that hold at the end of a run; notes, which ask for no action, are left to `groupwise doctor`."""
+def findings(run: Path, config: dict[str, Any]) -> tuple[list[str], list[str]]:
+    """Returns the doctor's headline and the rules that hold at the end of a run, causes first; notes, which ask for no
+    action, are left to `groupwise doctor`. Both are empty where nothing is wrong.
+    """
     from groupwise.track.tracker import read_metrics
 
     path, diagnose = RunFolder(run).metrics, find("diagnose")
-    diagnosis_findings = [] if diagnose is None or not path.is_file() else diagnose(read_metrics(path), run_config(run))
-    return [
-        f"\nNoticed: {finding.rule}: {finding}"
-        for finding in diagnosis_findings
-        if finding.holds and finding.severity != "note"
-    ]
+    if diagnose is None or not path.is_file():
+        return [], []
+    found = diagnose(read_metrics(path), config)
+    alarms = [finding for finding in found if finding.holds and finding.severity != "note"]
+    headline = [] if found.headline is None else [f"{found.headline} (groupwise doctor {shlex.quote(str(run))})", ""]
+    return headline, [f"\nNoticed: {finding.rule}: {finding}" for finding in alarms]
 
 
 def advice(run: Path, config: dict[str, Any], records: list[dict[str, Any]]) -> list[str]:

@@ -11,7 +11,7 @@ import typer
 
 from groupwise.config import ConfigError, import_paths, read_json, read_json_lines, restrict_code
 from groupwise.experiment.catalogue import find, kind_of_models
-from groupwise.runs.folder import RunFolder, natural, require_known_version, with_slots_at_top
+from groupwise.runs.folder import RunFolder, naming_start, natural, require_known_version, with_slots_at_top
 
 if TYPE_CHECKING:
     from groupwise.domain.base import Domain
@@ -56,7 +56,7 @@ def trained(place: Path, experiment: str | None, which: str, *, run_code: bool =
     from groupwise.experiment.code_consent import code_of_model_folders, require_consent
     from groupwise.experiment.runner import with_model
 
-    with _parts(place, experiment, which, run_code) as (name, model):
+    with naming_start(RunFolder(place)), _parts(place, experiment, which, run_code) as (name, model):
         replaced = with_model(load_experiment(name, run_code=run_code), model)
         require_consent(code_of_model_folders(replaced), run_code)
         yield replaced
@@ -99,7 +99,7 @@ def to_sample(
                 raise ConfigError(f"{place} {message}")
             bare_model.require_extra()
             return bare_model.open(streams=Streams(0), device="cpu")
-    with _parts(place, experiment, which, run_code) as (name, model):
+    with naming_start(RunFolder(place)), _parts(place, experiment, which, run_code) as (name, model):
         with restrict_code():
             loaded = read_experiment(name)
             settings = with_model(loaded, model).domain.to_sample(data=data)

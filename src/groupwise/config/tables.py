@@ -281,3 +281,25 @@ def difference(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str,
     # An empty table has the same meaning as absent keys.
     old, new = ({key: value for key, value in flatten(tree).items() if value != {}} for tree in (before, after))
     return {key: (old.get(key), new.get(key)) for key in dict.fromkeys([*old, *new]) if old.get(key) != new.get(key)}
+
+
+_BIDI = re.compile("[\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
+
+
+def visible(value: object) -> str:
+    """Returns a text whose control characters are replaced by their visible symbols, and those that turn the direction
+    of writing by their numbers.
+
+    A reader sees every character, and no terminal code survives a copy.
+
+    Example:
+        >>> visible("a\\u202eb")
+        'a[U+202E]b'
+        >>> visible("a\\x00b\\x1b[1m")
+        'a\u2400b\u241b[1m'
+    """
+    text = _BIDI.sub(lambda found: f"[U+{ord(found[0]):04X}]", str(value))
+    return "".join(
+        chr(0x2400 + ord(char)) if char < " " and char not in "\n\t" else "\u2421" if char == "\x7f" else char
+        for char in text
+    )

@@ -18,7 +18,7 @@ from groupwise.experiment.loading import edits, load_experiment, read_experiment
 from groupwise.experiment.object_record import DOMAIN_INSTANCE, MODULE, MOST_SHOWN, more, sources_of
 from groupwise.experiment.schema import Experiment
 from groupwise.processes import can_spread
-from groupwise.runs.folder import RunFolder, require_known_version, run_to_start_from
+from groupwise.runs.folder import RunFolder, naming_start, require_known_version, run_to_start_from
 
 if TYPE_CHECKING:
     import torch
@@ -117,9 +117,10 @@ def resume(folder: str | Path, *, run_code: bool = False, remarks: Sequence[str]
     from groupwise.training.run.launch import resume as go_on
     from groupwise.training.run.run_folder import open_existing
 
-    experiment = load_experiment(open_existing(Path(folder)).config, run_code=run_code)
-    job = job_of(experiment)
-    return _with_gains(go_on(dataclasses.replace(job, remarks=[*remarks, *job.remarks]), Path(folder)))
+    run_folder = open_existing(Path(folder))
+    with naming_start(run_folder):
+        job = job_of(load_experiment(run_folder.config, run_code=run_code))
+        return _with_gains(go_on(dataclasses.replace(job, remarks=[*remarks, *job.remarks]), run_folder.path))
 
 
 def _with_gains(result: Result) -> Result:

@@ -299,6 +299,34 @@ def require_known_version(folder: RunFolder, installed: str | None = None) -> No
     )
 
 
+_TEXTS = re.compile(r'"([^"\\]{1,200})"')
+
+
+@contextlib.contextmanager
+def naming_start(folder: RunFolder) -> Iterator[None]:
+    """Adds to an error of the block the folder in which the run was started, where files that its configuration names
+    by relative paths are there and not here.
+
+    Raises:
+        ConfigError: the error of the block, with the folder.
+    """
+    try:
+        yield
+    except ConfigError as error:
+        try:
+            start = Path(read_json(folder.environment)["starts"][0]["started_in"])
+            texts = _TEXTS.findall(folder.config.read_text(encoding="utf-8"))
+        except (OSError, ValueError, KeyError, TypeError, IndexError):
+            raise error from None
+        # `my_rewards:correct` is in `my_rewards.py`.
+        named = [Path(name) for text in texts for name in (text, f"{text.partition(':')[0]}.py")]
+        lost = [str(path) for path in named if not path.exists() and (start / path).exists()]
+        if not lost:
+            raise
+        gone = f"{folder.path} was started in {start}, which holds {', '.join(dict.fromkeys(lost))}; go there first"
+        raise ConfigError(f"{error}; {gone}") from error
+
+
 def numbers(text: str) -> tuple[int, ...]:
     """Returns the major and minor number of a version."""
     return tuple(int(number) for number in re.findall(r"\d+", text)[:2])

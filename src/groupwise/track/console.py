@@ -10,6 +10,7 @@ from rich.console import Console, RenderableType
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.text import Text
 
+from groupwise.config.tables import visible
 from groupwise.runs import EvaluatedOn
 from groupwise.track.tracker import Tracker
 
@@ -113,7 +114,7 @@ class ConsoleTracker(Tracker):
 
     def note(self, text: str) -> None:
         """Prints above the bar, broken between words on a terminal."""
-        self.console.print(text, soft_wrap=self._view is None, markup=False)
+        self.console.print(visible(text), soft_wrap=self._view is None, markup=False)
 
     def close(self) -> None:
         """Leaves the last state of the bar on the screen."""

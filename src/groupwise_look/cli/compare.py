@@ -231,6 +231,8 @@ def _score(cell: Cell) -> str:
 def _show(comparison: Comparison) -> None:
     from groupwise_look.compare.page import number
 
+    for what, places in comparison.noticed.items():
+        print_text(f"{what} ({places})")
     heads = ["before", "after", "95 % interval", "difference", "95 % interval ", "p, corrected"]
     heads += ["gain per second", "seconds", "seeds"]
     metric_title = comparison.evaluated_on.of(comparison.metric)

@@ -12,10 +12,11 @@ import typer
 
 from groupwise.cli.output import console, counted, print_text
 from groupwise.config import ConfigError
+from groupwise.config.tables import visible
 
 if TYPE_CHECKING:
     from groupwise.runs import Run
-    from groupwise_look.diagnosis import Finding, Series
+    from groupwise_look.diagnosis import Finding, Findings, Series
     from groupwise_look.report import Variant
     from groupwise_look.report.tables import Judged
 
@@ -97,7 +98,7 @@ def _write(runs: list[Path], out: Path, figures: bool, table: bool, groups: int)
             print_text(line)
     if table:
         markdown, latex = write_tables(variants, out.parent, _judged(variants))
-        console().print(markdown.read_text(encoding="utf-8"), markup=False, emoji=False)
+        console().print(visible(markdown.read_text(encoding="utf-8")), markup=False, emoji=False)
         print_text(f"table: {markdown} and {latex}")
 
 
@@ -173,16 +174,14 @@ def doctor(
         raise typer.Exit(FOUND)
 
 
-def _record(run: Run, findings: list[Finding]) -> dict[str, Any]:
+def _record(run: Run, findings: Findings) -> dict[str, Any]:
     """Returns a run as JSON-able values."""
-    from groupwise_look.diagnosis import headline
-
     return {
         "run": str(run.path),
         "state": run.state,
         "steps": run.num_steps,
         "missing": list(run.remarks),
-        "headline": None if (cause := headline(findings)) is None else cause.record(),
+        "headline": None if findings.headline is None else findings.headline.record(),
         "findings": [finding.record() for finding in findings],
         "not_judged": _not_judged(run),
     }
@@ -201,8 +200,8 @@ def _not_judged(run: Run) -> list[str]:
     ]
 
 
-def _print(run: Run, findings: list[Finding]) -> None:
-    from groupwise_look.diagnosis import WINDOW, headline
+def _print(run: Run, findings: Findings) -> None:
+    from groupwise_look.diagnosis import WINDOW
 
     console().print(
         f"{run.path}: {run.name}, {run.num_steps} steps, {run.state}", style="bold", markup=False, emoji=False
@@ -211,9 +210,8 @@ def _print(run: Run, findings: list[Finding]) -> None:
         _indented(2, f"missing: {remark}")
     if run.num_steps < WINDOW:
         _indented(2, f"Only {counted(run.num_steps, 'step')}; most rules judge the last {WINDOW} of a stage.")
-    if (cause := headline(findings)) is not None:
-        _indented(2, str(cause), style="bold")
-        findings = cause.before_others(findings)
+    if findings.headline is not None:
+        _indented(2, str(findings.headline), style="bold")
     for finding in findings:
         _finding(finding)
     alarms = sum(finding.severity != "note" for finding in findings)

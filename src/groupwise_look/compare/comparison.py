@@ -29,6 +29,7 @@ from groupwise_look.compare.statistics import (
     seeds_needed,
     shared,
 )
+from groupwise_look.diagnosis import diagnose
 
 NOT_TRAINING = ("setup", "warm_up", "evaluation", "checkpoint")
 """Parts of a run's wall time that do not count as training."""
@@ -102,6 +103,7 @@ class Comparison:
         goal: whether the metric is to be large or small.
         missing: run folder -> the reason why its run is not in the table.
         name: the experiment's name.
+        noticed: a headline of the doctor -> the runs that it is about.
         evaluated_on: whether the prompts of the evaluations were trained on, where all runs agree about it.
 
     Example:
@@ -114,6 +116,7 @@ class Comparison:
     goal: Literal["max", "min"] = "max"
     missing: Mapping[str, str] = field(default_factory=dict)
     name: str = ""
+    noticed: Mapping[str, str] = field(default_factory=dict)
     evaluated_on: EvaluatedOn = field(default_factory=EvaluatedOn)
 
     @property
@@ -138,7 +141,12 @@ class Comparison:
             "power": POWER,
             "evaluated_on": self.evaluated_on.prompts,
         }
-        return {**header, "rows": [asdict(row) for row in self.rows], "missing": dict(self.missing)}
+        return {
+            **header,
+            "rows": [asdict(row) for row in self.rows],
+            "missing": dict(self.missing),
+            "noticed": self.noticed,
+        }
 
 
 @final
@@ -223,7 +231,18 @@ def compare(
     folders = [run.cell.folder for finished in read.values() for run in finished]
     metric, goal = measure
     judged = tuple(_judged(rows, goal, cells[0].variant.name))
-    return Comparison(metric, judged, goal, missing, name, EvaluatedOn.together(map(EvaluatedOn.read_folder, folders)))
+    evaluated_on = EvaluatedOn.together(map(EvaluatedOn.read_folder, folders))
+    return Comparison(metric, judged, goal, missing, name, _noticed(read), evaluated_on)
+
+
+def _noticed(read: Mapping[Variant, Sequence[_Finished]]) -> dict[str, str]:
+    """Returns what the doctor says first of the runs -> the runs of which it says so."""
+    noticed: dict[str, list[str]] = {}
+    for cell in (run.cell for finished in read.values() for run in finished):
+        run = read_run(cell.folder)
+        if (headline := diagnose(run.rows, run.config).headline) is not None:
+            noticed.setdefault(str(headline), []).append(cell.place)
+    return {text: ", ".join(places) for text, places in noticed.items()}
 
 
 def _read(cells: Sequence[Cell], failed: Mapping[Path, str]) -> tuple[dict[Variant, list[_Finished]], dict[str, str]]:

@@ -44,6 +44,7 @@ def write_page(comparison: Comparison, out: Path, *, command: str = "", num_cell
         differences=_lanes(rows, [row.difference for row in rows], zero=True),
         extra=list(rows[0].end) if rows else [],
         missing=dict(comparison.missing),
+        noticed=comparison.noticed,
         shares=comparison.shared,
         command=command,
         num_cells=num_cells,

@@ -41,11 +41,6 @@ class Headline:
             text += f"; because of it: {', '.join(map(_phrase, self.consequences))}"
         return f"{text}."
 
-    def before_others(self, findings: Sequence[Finding]) -> list[Finding]:
-        """Returns findings in the order in which people read them: the cause, its consequences, then the others."""
-        leading = [self.cause, *self.consequences]
-        return [*leading, *(finding for finding in findings if finding not in leading)]
-
     def record(self) -> dict[str, Any]:
         """Returns the JSON-able record that `groupwise doctor --json` prints."""
         return {
@@ -99,6 +94,20 @@ def headline(findings: Sequence[Finding]) -> Headline | None:
         ),
     )
     return Headline(cause, tuple(sorted(explained[cause.rule], key=lambda finding: finding.first_step)))
+
+
+class Findings(list[Finding]):
+    """The findings of the doctor in a run; printed, the headline and one line a finding, causes first."""
+
+    @property
+    def headline(self) -> Headline | None:
+        """The cause of what is wrong; `None` where nothing is."""
+        return headline(self)
+
+    def __repr__(self) -> str:
+        lines = [f"{finding.severity} {finding.rule}: {finding.what} To do: {finding.advice}" for finding in self]
+        first = [] if self.headline is None else [str(self.headline)]
+        return "\n".join([*first, *lines]) or "Nothing wrong found."
 
 
 def _phrase(finding: Finding) -> str:
@@ -219,12 +228,17 @@ class Watch:
         return new
 
     @property
-    def findings(self) -> list[Finding]:
-        """Returns every finding so far, the worst first, then in the order in which it began."""
-        return sorted(
+    def findings(self) -> Findings:
+        """Every finding so far: the cause that the headline names, what follows from it, then the others, the worst
+        first.
+        """
+        ordered = sorted(
             self._found.values(),
             key=lambda finding: (SEVERITIES.index(finding.severity), not finding.holds, finding.first_step),
         )
+        found = headline(ordered)
+        leading = [] if found is None else [found.cause, *found.consequences]
+        return Findings([*leading, *(finding for finding in ordered if finding not in leading)])
 
 
 def _has_ended(rule: str, stage: Stage) -> bool:
@@ -233,7 +247,7 @@ def _has_ended(rule: str, stage: Stage) -> bool:
     return ended is None or ended(stage)
 
 
-def diagnose(rows: Iterable[Row], settings: Mapping[str, Any] | None = None) -> list[Finding]:
+def diagnose(rows: Iterable[Row], settings: Mapping[str, Any] | None = None) -> Findings:
     """Returns every finding in a run: what live diagnosis would have said, with its first step and whether it still
     holds.
 
@@ -242,11 +256,11 @@ def diagnose(rows: Iterable[Row], settings: Mapping[str, Any] | None = None) -> 
         settings: the resolved configuration, as `config.json` holds it.
 
     Returns:
-        findings, the worst first.
+        findings, causes first.
 
     Example:
         >>> diagnose([])
-        []
+        Nothing wrong found.
     """
     watch = Watch(settings)
     for row in rows:

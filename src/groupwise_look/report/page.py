@@ -11,7 +11,6 @@ import base64
 import hashlib
 import json
 import os
-import re
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from importlib import metadata
@@ -20,8 +19,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from groupwise.config.tables import visible
 from groupwise.runs import EvaluatedOn, Run
-from groupwise_look.diagnosis import SEVERITIES, diagnose, headline
+from groupwise_look.diagnosis import diagnose
 from groupwise_look.report.axes import axes
 from groupwise_look.report.charts import sections, stages, time_split
 from groupwise_look.report.groups import Recorded, browse, scan, shortened
@@ -194,28 +194,6 @@ def _answer(member: Mapping[str, Any]) -> str:
     return shortened(text, 300) or "(empty)"
 
 
-_BIDI = re.compile("[\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
-
-
-def visible(value: object) -> str:
-    """Returns a text whose control characters are replaced by their visible symbols, and those that turn the direction
-    of writing by their numbers.
-
-    A reader sees every character, and no terminal code survives a copy.
-
-    Example:
-        >>> visible("a\\u202eb")
-        'a[U+202E]b'
-        >>> visible("a\\x00b\\x1b[1m")
-        'a\u2400b\u241b[1m'
-    """
-    text = _BIDI.sub(lambda found: f"[U+{ord(found[0]):04X}]", str(value))
-    return "".join(
-        chr(0x2400 + ord(char)) if char < " " and char not in "\n\t" else "\u2421" if char == "\x7f" else char
-        for char in text
-    )
-
-
 def format_number(value: object) -> str:
     """Formats a number with four significant digits, and `None` as a dash.
 
@@ -330,8 +308,8 @@ def _diagnosed(named: Sequence[tuple[str, Run]]) -> list[tuple[str, list[dict[st
     for name, run in named:
         try:
             findings = diagnose(run.rows, run.config)
-            cause = headline(findings)
-            diagnosed.append((name, [finding.record() for finding in findings], "" if cause is None else str(cause)))
+            headline = "" if findings.headline is None else str(findings.headline)
+            diagnosed.append((name, [finding.record() for finding in findings], headline))
         except (ValueError, TypeError, KeyError, ArithmeticError, AttributeError) as error:
             what = f"The rules could not read this run ({error})."
             unread = {"rule": "not_judged", "severity": "note", "what": what, "means": "", "advice": ""}
@@ -340,13 +318,13 @@ def _diagnosed(named: Sequence[tuple[str, Run]]) -> list[tuple[str, list[dict[st
 
 
 def _findings(diagnosed: Sequence[tuple[str, list[dict[str, Any]], str]]) -> list[dict[str, Any]]:
-    """Returns the findings of the diagnosis, each rule once with the runs that it concerns, the most severe first."""
+    """Returns the findings of the diagnosis, each rule once with the runs that it concerns, causes first."""
     findings: dict[tuple[str, str], dict[str, Any]] = {}
     for name, records, _ in diagnosed:
         for record in records:
             finding = findings.setdefault((record["severity"], record["rule"]), {**record, "runs": []})
             finding["runs"].append({"name": name, **record})
-    return sorted(findings.values(), key=lambda record: SEVERITIES.index(record["severity"]))
+    return list(findings.values())
 
 
 def _evaluation_pictures(named: Sequence[tuple[str, Run]]) -> list[dict[str, Any]]:

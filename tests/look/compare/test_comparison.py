@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from groupwise.runs import EvaluatedOn
+from groupwise_look.cli.compare import _show
 from groupwise_look.compare.comparison import Comparison, Row, compare, describe_gains, gains, save, write_gains
 from groupwise_look.compare.grids import Cell, lay_out, variants
 from groupwise_look.compare.page import write_page
@@ -55,6 +56,26 @@ def test_means_and_paired_differences(cells: list[Cell], tmp_path: Path):
     assert (dapo.difference.low, dapo.difference.high) == pytest.approx((0.25, 0.25))
     assert (dapo.seeds, dapo.seconds) == ((0, 1), 3.0)
     assert json.loads(save(comparison, tmp_path).read_text())["rows"][1]["difference"]["spread"]["num_seeds"] == 2
+    assert comparison.noticed == {}
+
+
+def test_what_the_doctor_says_of_runs_leads(cells: list[Cell], tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    for cell in cells:
+        finish(cell, {"a": 0.0})
+        if cell.seed:
+            rows = (
+                {"step": step, "stage": "grpo", "frac_reward_zero_std": 1.0, "reward": 0.0} for step in range(1, 31)
+            )
+            (cell.folder / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    comparison = compare(cells)
+    assert comparison is not None
+    (headline, places), *others = comparison.noticed.items()
+    assert (headline, others) == ("All groups are flat since step 20.", [])
+    assert places == "method=grpo/seed-1, method=dapo/seed-1"
+    _show(comparison)
+    assert capsys.readouterr().out.startswith(headline)
+    page = write_page(comparison, tmp_path, command="", num_cells=4).read_text(encoding="utf-8")
+    assert page.index(headline) < page.index("<table>")
 
 
 def test_unfinished_cells_are_left_out_and_nothing_finished_is_nothing(cells: list[Cell]):

@@ -95,6 +95,15 @@ def test_the_cause_leads_though_it_is_seen_last_and_is_less_severe() -> None:
     )
 
 
+def test_findings_begin_with_the_cause_and_what_follows_from_it() -> None:
+    found = [finding("weights_unchanged", 2), finding("all_flat", 9), finding("learning_rate_too_high", 30)]
+    watch = Watch()
+    watch._found = {("grpo", each.rule): each for each in found}
+    leading = ["learning_rate_too_high", "all_flat"]
+    assert [each.rule for each in watch.findings] == [*leading, "weights_unchanged"]
+    assert repr(watch.findings).startswith("The learning rate is too high since step 30; because of it")
+
+
 def test_of_two_causes_the_one_that_explains_more_leads() -> None:
     findings = [finding("advantage_one_sided", 3), finding("not_finite", 20), finding("no_update", 21)]
     leading = headline(findings)

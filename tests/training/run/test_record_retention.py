@@ -5,12 +5,15 @@ after kills.
 from __future__ import annotations
 
 import itertools
+import os
+import signal
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.training.toy import job, recipe, supervised
+from tests.training.toy import ToyDomain, job, recipe, supervised
 
 from groupwise.runs import read_run
 from groupwise.track import TrackConfig
@@ -91,6 +94,27 @@ def test_records_go_with_their_pictures_and_nothing_else_goes(tmp_path: Path) ->
     assert user_files <= {path.name for path in tmp_path.iterdir()}
     assert remove_old_records(tmp_path, "step", newest=2, always={5}) == 0
     assert remove_old_records(tmp_path / "nowhere", "step", newest=1) == 0
+
+
+def test_the_rollouts_of_the_last_step_are_kept_where_a_run_ends_or_is_stopped(tmp_path: Path) -> None:
+    class Stopped(ToyDomain):
+        calls = 0
+
+        def reward(self, samples: Any) -> Any:
+            self.calls += 1
+            if self.calls == 7:
+                os.kill(os.getpid(), signal.SIGTERM)
+            return super().reward(samples)
+
+    track = TrackConfig(console="none", rollouts_every=5)
+    whole = train(job(recipe(num_steps=8), track=track), tmp_path / "whole")
+    stopped = train(job(recipe(num_steps=8), track=track, domain=lambda device: Stopped()), tmp_path / "stopped")
+    assert (whole.interrupted, stopped.interrupted) == (False, True)
+    assert list(read_run(tmp_path / "whole").rollouts) == [1, 5, 8]
+    assert list(read_run(tmp_path / "stopped").rollouts) == [1, 5, 7]
+    never = TrackConfig(console="none", rollouts_every=0)
+    train(job(recipe(num_steps=2), track=never), tmp_path / "never")
+    assert list(read_run(tmp_path / "never").rollouts) == []
 
 
 def test_a_run_keeps_its_beginning_its_best_and_its_end(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -245,7 +245,8 @@ def _run(job: Job, folder: RunFolder, *, resumed: bool) -> Result:
         folder, gather = session.folder, session.world.gather
         if not stages.run_stages(session, job, state, domains):
             loop.save(session, state)
-            session.note(f"ended at step {state.progress.step}; {_resume(folder, job)} goes on")
+            measured = f"`groupwise evaluate {folder.path}` measures it as it is"
+            session.note(f"ended at step {state.progress.step}; {_resume(folder, job)} goes on, and {measured}")
             return Result(folder, {}, interrupted=True, signal=session.interrupt.signal)
         if gather(not folder.model.exists())[0]:
             loop.write_model(session, domains.base, state, folder.model)

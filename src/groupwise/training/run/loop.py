@@ -321,9 +321,11 @@ def run_stage(session: Session, recipe: Recipe, state: TrainState) -> bool:
     autocast = autocast_of(recipe, session.device)
     measure = partial(score_now, session.domain, recipe.train, progress, session.streams, session.world)
     step = Step(session.domain, recipe, state, session.streams, session.world, measure)
+    collected, updates = None, None
     while progress.stage_step < recipe.train.num_steps and not progress.stage_ended:
         # A signal may reach the processes in different steps, so that a request to one of them counts for all.
         if any(session.world.gather(session.interrupt.signal)):
+            _keep_rollouts(session, step, collected, updates, ends=True)
             return False
         start, undelayed_start, seconds_before = perf_counter(), undelayed_seconds(), dict(progress.seconds)
         with autocast:
@@ -360,7 +362,9 @@ def run_stage(session: Session, recipe: Recipe, state: TrainState) -> bool:
         if is_evaluation_due and early is not None and progress.evaluations_without_gain >= early.patience:
             ended = f"the score has not risen in {progress.evaluations_without_gain} evaluations"
         progress.stage_ended = session.world.gather(ended)[0]
-        if not (is_last_step or progress.stage_ended):
+        if is_last_step or progress.stage_ended:
+            _keep_rollouts(session, step, collected, updates, ends=True)
+        else:
             store = session.store
             if store is not None and store.config.model_every and progress.step % store.config.model_every == 0:
                 keep_model(session, state)
@@ -444,7 +448,7 @@ def _report_step(session: Session, step: Step, collected: Collected | None, upda
     """Reports the events of a step and writes its rollouts. Of events in the computation of rewards, the first of each
     kind is reported, from any process.
     """
-    progress, number, every = step.state.progress, step.state.progress.step + 1, session.track.rollouts_every
+    number = step.state.progress.step + 1
     for remark in [*(collected.remarks if collected is not None else []), *updates.remarks]:
         session.note(f"step {number}: {remark}")
     if collected is None:
@@ -453,8 +457,20 @@ def _report_step(session: Session, step: Step, collected: Collected | None, upda
     events = [event for share in session.world.gather(collected.samples.rewards.events) for event in share]
     num_members = round(collected.numbers["num_prompts_drawn"] * collected.numbers["group_size"])
     _note_events(session, events, f"step {number}", f"of {num_members} members")
-    if every and (number % every == 0 or progress.stage_step == 0):
-        _write_rollouts(session, step, collected, updates)
+    _keep_rollouts(session, step, collected, updates)
+
+
+def _keep_rollouts(
+    session: Session, step: Step, collected: Collected | None, updates: Updates | None, *, ends: bool = False
+) -> None:
+    """Writes the rollouts of a step where it is the first of a stage or one of every `rollouts_every`; with `ends`
+    those of the last step, which has been counted, where they were not written then.
+    """
+    progress, every = step.state.progress, session.track.rollouts_every
+    number = progress.step + (not ends)
+    is_due = every and (number % every == 0 or number == progress.step - progress.stage_step + 1)
+    if every and collected is not None and updates is not None and bool(is_due) != ends:
+        _write_rollouts(session, step, number, collected, updates)
 
 
 def _note_events(session: Session, events: Sequence[RewardEvent], place: str, whom: str) -> dict[str, float]:
@@ -483,8 +499,8 @@ def _write_evaluation(folder: RunFolder, step: int, evaluation: Evaluation) -> N
         )
 
 
-def _write_rollouts(session: Session, step: Step, collected: Collected, updates: Updates) -> None:
-    number, most = step.state.progress.step + 1, session.track.num_rollouts
+def _write_rollouts(session: Session, step: Step, number: int, collected: Collected, updates: Updates) -> None:
+    most = session.track.num_rollouts
     # The file has members of all processes in the order of their groups: a file of the first process's members would
     # look like a file of the whole step.
     local_records = (

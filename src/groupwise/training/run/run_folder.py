@@ -284,6 +284,7 @@ def environment(seed: int, device: torch.device, num_processes: int) -> dict[str
         "num_threads": torch.get_num_threads(),
         "num_processes": num_processes,
         "seed": seed,
+        "started": os.getcwd(),
     }
 
 

@@ -160,6 +160,8 @@ def save_lora(pipe: Any, part: str, denoiser: Any, folder: Path) -> None:
         name: value.detach().cpu().contiguous() for name, value in peft.get_peft_model_state_dict(denoiser).items()
     }
     metadata = denoiser.peft_config["default"].to_dict()
+    # peft holds a set, whose order differs from process to process.
+    metadata["target_modules"] = sorted(metadata["target_modules"])
     type(pipe).save_lora_weights(
         folder, **{f"{part}_lora_layers": layers, f"{part}_lora_adapter_metadata": metadata}, safe_serialization=True
     )
