@@ -4,6 +4,7 @@ stopping.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -73,7 +74,7 @@ def score_now(domain: Domain, config: TrainConfig, progress: Progress, streams: 
     return None if score is None else config.signed_score(score)
 
 
-def metric_name(config: TrainConfig, metrics: dict[str, float]) -> str | None:
+def metric_name(config: TrainConfig, metrics: Mapping[str, float]) -> str | None:
     """Returns the metric that decides: the configured one, or the first of the evaluation.
 
     Args:
