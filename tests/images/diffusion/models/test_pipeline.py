@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import shutil
 from pathlib import Path
@@ -298,3 +299,12 @@ def test_a_frozen_part_that_gives_nothing_finite_is_named(folders: Folders) -> N
             with pytest.raises(ConfigError, match=f"{named} .*NaN or infinity"):
                 use()
             weight.copy_(before)
+
+
+def test_prompts_that_no_text_encoder_reads_whole_are_counted(folders: Folders) -> None:
+    long, short = {"prompt": "a cat on " + "mats " * 40}, {"prompt": "a cat"}
+    denoiser = opened(folders["StableDiffusionPipeline"], "StableDiffusionPipeline")
+    assert denoiser.num_cut([long, short, long]) == 2
+    denoiser.pipe.register_modules(tokenizer_2=copy.copy(denoiser.pipe.tokenizer))
+    denoiser.pipe.tokenizer_2.model_max_length = 10**6  # another encoder reads it all
+    assert denoiser.num_cut([long, short]) == 0
