@@ -47,7 +47,7 @@ from my_rewards import correct
 if __name__ == "__main__":
     assert not os.path.exists("/proc/self") and not hasattr(ctypes.CDLL(None), "prctl")
     assert num_processors() == os.cpu_count()
-    check_reward(correct)
+    check_reward(correct, ["4", "5"], columns={"answer": ["4", "4"]})
     small = {"train.num_steps": 2, "train.group_size": 2, "domain.sampling.max_new_tokens": 3}
     rewards = {"correct": "my_rewards:correct"}
     apart = {"domain.rewards.correct.isolation": "process"}

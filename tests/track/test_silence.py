@@ -15,7 +15,7 @@ from groupwise.training.run import launch
 def test_each_silent_part_is_told_once_before_what_it_ends_with(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    seconds, made = [0.0], list[Silence]()
+    seconds, made, begun = [0.0], list[Silence](), list[Silence]()
 
     def silence(*arguments: Any) -> Silence:
         made.append(Silence(*arguments, clock=lambda: seconds[0]))
@@ -40,11 +40,12 @@ def test_each_silent_part_is_told_once_before_what_it_ends_with(
         return Slow()
 
     monkeypatch.setattr(launch, "Silence", silence)
-    monkeypatch.setattr(Silence, "begin", lambda self: None)  # the test looks, and no thread
+    monkeypatch.setattr(Silence, "begin", lambda self: begun.append(self))  # the test looks, and no thread
     launch.train(job(recipe(num_steps=1), domain=build, track=TrackConfig(console="lines")), tmp_path / "run")
     said = [line.split(" (")[0].split("  ")[0] for line in capsys.readouterr().out.splitlines()]
     parts = ["reading the model and the data", "evaluating", "step 0/1", "waiting for the rewards", "evaluating"]
     assert [line for line in said if line in {*parts, "step 1/1"}] == [*parts, "step 1/1"]
     quiet = TrackConfig(console="none")
     launch.train(job(recipe(num_steps=1), domain=build, track=quiet), tmp_path / "quiet")
-    assert "evaluating" not in capsys.readouterr().out
+    assert len(made) == 2
+    assert begun == made[:1]

@@ -237,7 +237,7 @@ def _groups(piece: slots.Slot, objective: Objective) -> Iterator[str]:
     history = torch.full((6, piece.history_size), 0.5, dtype=torch.float64) if piece.history_size else None
     advantages = [
         piece(replace(Grouped.of([0.5, 1.0, 0.0], other), reduce=reduce, history=history), Running())[0][:3]
-        for other in ([1.0, 2.0, 5.0], [7.0, 3.0, 9.0])
+        for other in ([7.0, 8.0, 9.0], [0.1, 0.2, 0.3])
     ]
     if not summed and not torch.allclose(*advantages, rtol=1e-9, atol=1e-12):
         yield (
