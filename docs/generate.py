@@ -32,9 +32,19 @@ KEYS = DOCS.parent / "src" / "groupwise" / "presets" / "keys"
 
 
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
-    """Puts the generated pages into the navigation, where it names a folder of them."""
+    """Puts the generated pages into the navigation, where it names a folder of them, and the project's addresses into
+    the site.
+    """
+    urls = addresses()
+    config.site_url, config.repo_url = urls.get("Documentation"), urls.get("Repository")
     config.nav = _with_folders(config.nav or [], dict(pages()))
     return config
+
+
+def addresses() -> dict[str, str]:
+    """The addresses of the project, which are written in `pyproject.toml` alone; none while it has no public place."""
+    project = tomllib.loads((DOCS.parent / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    return project.get("urls", {})
 
 
 def _with_folders(navigation: list[Any], texts: dict[str, str]) -> list[Any]:

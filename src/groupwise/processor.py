@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import platform
 from functools import lru_cache
 from pathlib import Path
 
 import torch
+
+
+def num_processors() -> int:
+    """Returns the number of processors that this process may use, where the system tells; else that of the machine."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 @lru_cache(maxsize=1)

@@ -12,7 +12,7 @@ from peft import get_peft_model
 from transformers import AutoModelForCausalLM, AutoTokenizer, BitsAndBytesConfig
 
 from groupwise.causal_lm.config import CausalLMConfig, LoraConfig, SmallModelConfig
-from groupwise.causal_lm.loading import add_lora, check_folder, load, prepared, save
+from groupwise.causal_lm.loading import add_lora, check_folder, load, prepared, save, unused_rows
 from groupwise.causal_lm.small import character_tokenizer, small_model
 from groupwise.config import ConfigError
 from groupwise.memory import peak_bytes
@@ -277,3 +277,11 @@ def test_a_second_adapter_is_refused():
     model = add_lora(small_model(SHAPE, tokenizer, seed=1), LoraConfig(r=2))
     with pytest.raises(ConfigError, match=r"it has an adapter already, which is trained; leave domain.model.lora out"):
         prepared(model, tokenizer, lora=LoraConfig(r=2))
+
+
+def test_rows_of_the_embedding_table_that_no_token_uses_are_told():
+    tokenizer = character_tokenizer("ab")
+    model = small_model(SmallModelConfig(hidden_size=8, num_heads=2), tokenizer, seed=0)
+    assert unused_rows(model, tokenizer) == []
+    model.resize_token_embeddings(len(tokenizer) + 7)
+    assert unused_rows(model, tokenizer)[0].startswith("model: its embedding table has 7 rows that none of")

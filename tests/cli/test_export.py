@@ -1,8 +1,12 @@
 """`export`: a folder that transformers loads, with a card that says where it comes from."""
 
+import base64
 import json
 import shutil
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 import torch
@@ -164,6 +168,71 @@ def test_three_steps_are_exported_and_answer_a_chat(groupwise, monkeypatch: pyte
     conversation = groupwise("sample", "exported", "--chat")
     assert conversation.status == 0, conversation
     assert len(conversation.out.strip().split("\n\n")) >= 2
+
+
+class Hub(BaseHTTPRequestHandler):
+    """Answers as the hub does, and takes every file in the commit itself."""
+
+    asked: ClassVar[dict[str, bytes]] = {}
+
+    def do_GET(self) -> None:
+        self.do_POST()
+
+    def do_POST(self) -> None:
+        body = b""
+        if self.headers.get("Transfer-Encoding") == "chunked":
+            while size := int(self.rfile.readline(), 16):
+                body += self.rfile.read(size) + self.rfile.readline()[2:]
+            self.rfile.readline()
+        else:
+            body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        self.asked[self.path] = body
+        address = f"http://{self.headers['Host']}/ann/sorter"
+        answer: dict[str, object] = {
+            "url": address,
+            "success": True,
+            "commitUrl": address + "/commit/1",
+            "commitOid": "1",
+        }
+        if "/preupload/" in self.path:
+            paths = [file["path"] for file in json.loads(body)["files"]]
+            answer = {"files": [{"path": path, "uploadMode": "regular", "shouldIgnore": False} for path in paths]}
+        reply = json.dumps(answer).encode()
+        self.send_response(200)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(reply)))
+        self.end_headers()
+        self.wfile.write(reply)
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Says nothing."""
+
+
+def test_push_uploads_the_folder_to_a_private_repository(
+    groupwise, finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from huggingface_hub import constants
+
+    refused = groupwise("export", finished, "--out", tmp_path / "offline", "--push", "ann/sorter")
+    assert refused.status == 2
+    assert f"hf upload ann/sorter {tmp_path / 'offline'}" in refused.err
+    assert (tmp_path / "offline" / "model.safetensors").is_file()
+    with ThreadingHTTPServer(("127.0.0.1", 0), Hub) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
+        monkeypatch.setattr(constants, "ENDPOINT", f"http://127.0.0.1:{server.server_port}")
+        monkeypatch.setenv("HF_TOKEN", "hf_of_the_test")
+        ended = groupwise("export", finished, "--out", tmp_path / "sorter", "--push", "ann/sorter")
+        server.shutdown()
+    assert ended.status == 0, ended
+    assert f"Uploaded: http://127.0.0.1:{server.server_port}/ann/sorter" in ended.out
+    assert json.loads(Hub.asked["/api/repos/create"])["visibility"] == "private"
+    lines = [json.loads(line) for line in Hub.asked["/api/models/ann/sorter/commit/main"].splitlines()]
+    sent = {
+        line["value"]["path"]: base64.b64decode(line["value"]["content"]) for line in lines if line["key"] == "file"
+    }
+    written = {path.name: path.read_bytes() for path in (tmp_path / "sorter").iterdir()}
+    assert sent == written
 
 
 @pytest.mark.slow

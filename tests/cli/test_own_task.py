@@ -3,13 +3,15 @@
 import json
 import shutil
 import sys
+import traceback
 from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.docs.page_commands import own_task
 
-from groupwise import train
+from groupwise import resume, train
+from groupwise.config import ConfigError
 
 SMALL = ["train.num_steps=2", "train.group_size=2", "train.prompts_per_step=2", "domain.sampling.max_new_tokens=3"]
 OWN = ["--model", "models/small", "--prompts", "prompts.jsonl", "--reward", "my_rewards:correct"]
@@ -92,6 +94,15 @@ def test_named_rewards_take_the_place_of_an_experiments_and_two_of_one_name_are_
     rewards = json.loads(Path("a/config.json").read_text())["domain"]["rewards"]
     paths = {"correct": "my_rewards:correct", "exact_answer": None, "correct_2": "other_rewards:correct"}
     assert {name: table.get("path") for name, table in rewards.items()} == paths
+
+
+def test_an_error_in_what_was_written_shows_no_frame_of_ours_behind_the_call(task: Path):
+    for call in (lambda: trained("a", metod="dapo"), lambda: resume("nowhere")):
+        with pytest.raises(ConfigError) as caught:
+            call()
+        files = [frame.filename for frame in traceback.extract_tb(caught.value.__traceback__)]
+        assert [Path(name).name for name in files if "groupwise" in Path(name).parts] == ["from_python.py"]
+        assert caught.value.__cause__ is None
 
 
 @pytest.mark.slow

@@ -53,6 +53,19 @@ def test_the_front_pages_count_the_methods_and_those_that_were_published() -> No
         assert f"{len(names)} methods, {len(published)} of them published" in text, page
 
 
+def test_addresses_of_site_and_repository_are_those_of_the_project() -> None:
+    import generate
+
+    urls = generate.addresses()
+    citation = dict(re.findall(r'^(url|repository-code): "?([^"\n]*)"?$', (ROOT / "CITATION.cff").read_text(), re.M))
+    assert citation == {
+        key: urls[name] for key, name in (("url", "Documentation"), ("repository-code", "Repository")) if name in urls
+    }
+    assert [address for address in urls.values() if address not in (ROOT / "README.md").read_text()] == []
+    assert "site_url" not in (ROOT / "mkdocs.yml").read_text()
+    assert "repo_url" not in (ROOT / "mkdocs.yml").read_text()
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 def test_every_link_leads_somewhere_in_the_checkout(page: Path) -> None:
     """A code host shows these pages without those that are generated from the code."""

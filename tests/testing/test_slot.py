@@ -182,6 +182,20 @@ class LocalMean(AggregationSlot):
         return counts.mask.double() / counts.mask.sum().clamp(min=1)
 
 
+class MedianOfAll(AdvantageSlot):
+    """Compares a member with members of other groups."""
+
+    def __call__(self, rewards: Grouped, running: Running) -> tuple[Tensor, Running]:
+        return rewards.compared(rewards.value - rewards.value.median()), running
+
+
+class MedianOfGroup(AdvantageSlot):
+    """Compares a member with its group."""
+
+    def __call__(self, rewards: Grouped, running: Running) -> tuple[Tensor, Running]:
+        return rewards.compared(rewards.value - rewards.by_group(torch.median)), running
+
+
 class NoLimit(CorrectionSlot):
     """Gives what is nowhere a number."""
 
@@ -205,6 +219,7 @@ FAULTS = [
     (BatchMean, "sums: micro-batches change the loss"),
     (Unmasked, "sums: masked decisions change the loss"),
     (FirstMember, "sums: rows in another order change the loss"),
+    (MedianOfAll, "groups: a member's advantage changes with another group's rewards; compare it with rewards.mean"),
     (NotFlat, "flat: members of equal rewards have the advantages [0.5, 0.5, 0.5]"),
     (OneProcess, "sums: two processes change the loss"),
     (OwnPast, "sums: two processes change the loss (processes: running.mean_sum is"),
@@ -283,6 +298,7 @@ def test_a_member_of_another_type_is_refused_in_words(piece: Slot, told: str) ->
 
 
 def test_a_sound_piece_of_ones_own_passes() -> None:
+    check_slot(MedianOfGroup())
     check_slot(Sound())
     check_slot(Remembers())
 

@@ -416,6 +416,17 @@ def save(model: Any, tokenizer: Any, folder: str | Path, *, merge: bool = True) 
     tokenizer.save_pretrained(folder)
 
 
+def unused_rows(model: Any, tokenizer: Any) -> list[str]:
+    """Returns a remark where the embedding table has rows that no token of the tokenizer uses."""
+    rows = model.get_input_embeddings().weight.shape[0] - len(tokenizer)
+    if rows <= 0:
+        return []
+    return [
+        f"model: its embedding table has {rows} rows that none of the tokenizer's {len(tokenizer)} tokens uses; a model"
+        " that was trained never writes them, and one with random weights does"
+    ]
+
+
 def _merged(model: Any) -> Any:
     """Returns a model with its adapter added to the weights. Only the weights that the adapter changes are copied.
     Adding in place and subtracting again would leave rounding errors in the weights that are trained.

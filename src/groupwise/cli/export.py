@@ -12,6 +12,7 @@ from groupwise.cli.output import console, print_text
 from groupwise.cli.trained import model_of, require_new, run_config
 from groupwise.config import ConfigError, flatten, read_json
 from groupwise.domain.exported import Card, Export, base_model
+from groupwise.extras import require
 from groupwise.runs import EvaluatedOn, is_number, read_run
 from groupwise.runs.folder import RunFolder
 
@@ -72,6 +73,13 @@ def export(
     measure: Annotated[
         bool, typer.Option(help="Measure a selector's folder as it is used, for its card; the task model answers.")
     ] = True,
+    push: Annotated[
+        str | None,
+        typer.Option(
+            metavar="OWNER/NAME",
+            help="Upload the folder to this repository of the Hugging Face hub, which is made private if it is new.",
+        ),
+    ] = None,
     run_code: RunCode = False,
 ) -> None:
     """Write the trained model as others load it, with a model card. The LoRA of a language model or a
@@ -104,6 +112,31 @@ def export(
         print_text(remark)
     console().print(f"Wrote {out}", soft_wrap=True)
     console().print(f"Load it: {card.loading}", markup=False, soft_wrap=True)
+    if push is not None:
+        print_text(f"Uploaded: {_pushed(out, push)}")
+
+
+def _pushed(folder: Path, repository: str) -> str:
+    """Uploads a folder to a repository of the hub and returns its address.
+
+    Raises:
+        ConfigError: the hub refused it or cannot be reached; the folder stays.
+    """
+    require("language", "groupwise export --push")
+    from huggingface_hub import HfApi
+    from huggingface_hub.errors import HfHubHTTPError, HFValidationError, OfflineModeIsEnabled
+
+    hub = HfApi()
+    try:
+        address = hub.create_repo(repository, private=True, exist_ok=True)
+        hub.upload_folder(repo_id=repository, folder_path=folder)
+    except (HfHubHTTPError, HFValidationError, OfflineModeIsEnabled, OSError, ValueError) as error:
+        reason = str(error).strip().partition("\n")[0]
+        raise ConfigError(
+            f"--push {repository}: {reason}; {folder} is written: log in (hf auth login), then"
+            f" hf upload {repository} {folder}"
+        ) from error
+    return str(address)
 
 
 def model_card(

@@ -1,9 +1,11 @@
 """Runs from Python: `groupwise.train` and `groupwise.resume`, which take objects as well as names."""
 
+import os
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from groupwise.config import ConfigError, Problem, holding, merge, nearest, read_json
 from groupwise.domain.callable import DOMAINS
@@ -21,6 +23,27 @@ if TYPE_CHECKING:
 _HUB_ID = re.compile(r"[\w.-]+/[\w.-]+(?<!\.toml)(?<!\.json)")
 
 
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def _without_frames(function: Callable[P, T]) -> Callable[P, T]:
+    """Lets an error in what a user wrote begin at the user's line: no frame of ours says more than its message."""
+
+    @wraps(function)
+    def call(*arguments: P.args, **keywords: P.kwargs) -> T:
+        __tracebackhide__ = True  # IPython and pytest leave this frame out too.
+        try:
+            return function(*arguments, **keywords)
+        except ConfigError as error:
+            if os.environ.get("GROUPWISE_TRACEBACK"):
+                raise
+            raise error.with_traceback(None) from None
+
+    return call
+
+
+@_without_frames
 def train(
     experiment_or_model: Any = None,
     *,
@@ -87,6 +110,7 @@ def train(
         return runner.begin_or_resume(experiment, Path(out), controls=controls)
 
 
+@_without_frames
 def resume(
     folder: str | Path,
     *,

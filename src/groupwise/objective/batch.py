@@ -5,7 +5,7 @@ groups, admission, weights. No gradient; a batch is prepared once and kept for e
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import Literal, final
 
@@ -252,6 +252,24 @@ class Grouped:
         """Returns `[B, K]`, the group's standard deviation; 0 where fewer than `ddof + 1` members are present."""
         squares = self.sum((self.value - self.mean).square())
         return (squares / (self.size - ddof).clamp(min=1)).sqrt()
+
+    def by_group(self, function: Callable[[Tensor], Tensor | float]) -> Float[Tensor, "B K"]:
+        """Returns `[B, K]`, a statistic of each member's group; 0 where the group has no reward.
+
+        Args:
+            function: of the present rewards of one group, `[n]`, such as `torch.median`.
+
+        Example:
+            >>> Grouped.of([1.0, 0.0, 5.0], [0.5, 0.5]).by_group(torch.median)[:, 0].tolist()
+            [1.0, 1.0, 1.0, 0.5, 0.5]
+        """
+        statistic = torch.zeros_like(self.group_size)
+        for group in range(self.num_groups):
+            rows = self.index == group
+            for place in range(self.value.shape[1]):
+                if len(values := self.value[rows, place][self.present[rows, place]]):
+                    statistic[group, place] = function(values)
+        return statistic[self.index]
 
     def compared(self, advantage: Float[Tensor, "B K"]) -> Float[Tensor, "B K"]:
         """Returns `advantage` where the group gives a comparison and the reward is present, exactly 0 elsewhere."""

@@ -7,11 +7,12 @@ from dataclasses import replace
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from groupwise.config import ConfigError, PieceError, holding, object_path, validate
 from groupwise.objective import Objective
 from groupwise.objective import slot as slots
-from groupwise.objective.batch import OPTIONAL
+from groupwise.objective.batch import OPTIONAL, Grouped, Running
 from groupwise.records import Rollouts, Scored
 from groupwise.schedule import Constant
 from groupwise.testing import laws
@@ -73,7 +74,8 @@ def check_slot(piece: slots.Slot) -> None:
     """Tests a piece of the objective against every law that training relies on, in an objective with all terms on.
 
     The piece declares every field that it reads; masked decisions, the order of members, micro-batches, slices and
-    processes change no number; a flat group has advantage 0 where members are compared inside their group; the gradient
+    processes change no number; a member's advantage depends on its own group, unless it sums over the whole
+    batch; a flat group has advantage 0 where members are compared inside their group; the gradient
     is the derivative of the value, apart from values under `stop_gradient`; at ratio one a trust region lowers no good
     decision; extreme and empty batches give finite numbers; the configuration survives its own file.
 
@@ -222,6 +224,28 @@ def _flat(piece: slots.Slot, objective: Objective) -> Iterator[str]:
         )
 
 
+def _groups(piece: slots.Slot, objective: Objective) -> Iterator[str]:
+    """Yields a broken law of groups: what is no statistic of the whole batch depends on the member's group alone."""
+    if not isinstance(piece, slots.AdvantageSlot):
+        return
+    summed: list[Tensor] = []
+
+    def reduce(values: Tensor) -> Tensor:
+        summed.append(values)
+        return values
+
+    history = torch.full((6, piece.history_size), 0.5, dtype=torch.float64) if piece.history_size else None
+    advantages = [
+        piece(replace(Grouped.of([0.5, 1.0, 0.0], other), reduce=reduce, history=history), Running())[0][:3]
+        for other in ([7.0, 8.0, 9.0], [0.1, 0.2, 0.3])
+    ]
+    if not summed and not torch.allclose(*advantages, rtol=1e-9, atol=1e-12):
+        yield (
+            "a member's advantage changes with another group's rewards; compare it with rewards.mean, rewards.std(...)"
+            " or rewards.by_group(function), or with the whole batch by rewards.batch_moments(...)"
+        )
+
+
 def _push(piece: slots.Slot, objective: Objective) -> Iterator[str]:
     """Yields a broken law of direction: at ratio one no good decision is pushed down and no bad one up."""
     if not isinstance(piece, slots.TrustSlot):
@@ -269,6 +293,7 @@ def _file(piece: slots.Slot, objective: Objective) -> Iterator[str]:
 
 _LAWS: dict[str, Callable[[Any, Objective], Iterator[str]]] = {
     "reads": _declared,
+    "groups": _groups,
     "sums": _rearranged,
     "flat": _flat,
     "push": _push,

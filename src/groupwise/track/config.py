@@ -33,7 +33,8 @@ class TrackConfig(Config):
         console: `auto` shows live progress on a terminal and one line a step elsewhere; `lines` and `none` say so.
         tensorboard: writes TensorBoard files to `RUN/tensorboard`; needs the extra `track`.
         wandb: where to send metrics; unset sends nothing.
-        rollouts_every: steps between two files in `RUN/rollouts`; 0 writes none.
+        rollouts_every: steps between two files in `RUN/rollouts`, the first and the last of a stage included; 0 writes
+            none.
         num_rollouts: members written per file, whole groups first to last.
         curves: draws the mean reward, the mean advantage and the loss over the steps into `RUN/curves.png` at the end;
             needs the extra `report`.

@@ -68,6 +68,10 @@ class Trackers(Tracker):
         """The trackers that still work."""
         return [type(tracker).__name__ for tracker in self._trackers]
 
+    def add(self, tracker: Tracker) -> None:
+        """Lets one more tracker follow the run."""
+        self._trackers.append(tracker)
+
     def metrics(self, step: int, values: Mapping[str, float]) -> None:
         self._call_all("metrics", step, values)
 

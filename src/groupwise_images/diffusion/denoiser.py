@@ -126,6 +126,10 @@ class Denoiser(ABC):
         gradient.
         """
 
+    def num_cut(self, prompts: Sequence[Mapping[str, Any]]) -> int:
+        """Counts prompts that are longer than any of the text encoders reads; none where words are no condition."""
+        return 0
+
     def predict(self, latents: Tensor, timestep: Tensor, condition: Condition, guidance: float) -> Tensor:
         """Predicts `[N, *latent_shape]` in `latent_dtype`, with gradient where it is on.
 

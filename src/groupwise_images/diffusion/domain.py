@@ -49,7 +49,7 @@ from groupwise_images.diffusion.path import (
 from groupwise_images.diffusion.scorer import Scorer
 from groupwise_images.diffusion.splits import Splits, split
 from groupwise_images.diffusion.supervised import demonstrations, image_demonstrations, supervised_loss
-from groupwise_images.diffusion.transition import Transition
+from groupwise_images.diffusion.transition import Transition, replaced_remark
 from groupwise_images.domain import ImageDomain
 from groupwise_images.image_evaluation import JudgedImages, as_pictures, judged_in_chunks
 
@@ -159,9 +159,17 @@ class DiffusionDomain(ImageDomain):
 
     @property
     def remarks(self) -> list[str]:
-        """Sentences on the precision of frozen parts, on prompts and images, and on rewards."""
+        """Sentences on the precision of frozen parts, on the scheduler, on prompts and images, and on rewards."""
         precision = [self.denoiser.precision] if self.denoiser.precision else []
+        precision += replaced_remark(self.denoiser.scheduler)
+        if self._num_cut:
+            words = f"{self._num_cut} of {self.num_prompts} are longer than the text encoder reads: their ends are cut"
+            precision.append(f"training prompts: {words}")
         return [*precision, *self._splits.remarks(self.config), *self.rewards.remarks]
+
+    @cached_property
+    def _num_cut(self) -> int:
+        return self.denoiser.num_cut([prompt.columns for prompt in self._splits.train])
 
     @property
     def trained_on(self) -> frozenset[str]:
@@ -241,6 +249,8 @@ class DiffusionDomain(ImageDomain):
         if drawn.mean is not None:
             payload["mean"] = drawn.mean
         settings_used = {"guidance": guidance, "first_transition": float(first_decision)}
+        if self._num_cut:
+            settings_used["truncated_prompts"] = self._num_cut / self.num_prompts
         nothing = torch.zeros(len(keys), 1, device=device, dtype=drawn.latents.dtype)
         samples = Samples(list(prompts), group, nothing > 0, nothing, payload=payload, settings=settings_used)
         return self._with_transitions(samples, drawn, requires) if scored else samples

@@ -170,6 +170,14 @@ def with_stated_levels(scheduler: Any) -> Any:
     return FlowMatchEulerDiscreteScheduler(shift=config.get("flow_shift", 1.0), **settings)
 
 
+def replaced_remark(scheduler: Any) -> list[str]:
+    """Returns a remark where the noise levels of a run are not those of the model's own class of schedulers."""
+    if not is_flow(scheduler) or (other := with_stated_levels(scheduler)) is scheduler:
+        return []
+    own, used = type(scheduler).__name__, type(other).__name__
+    return [f"scheduler: {own} is replaced by {used} of the same shift, whose levels can be stated one a step"]
+
+
 def _has(scheduler: Any, key: str) -> bool:
     """Tests that a setting is on which the scheduler's class reads. `from_config` also keeps the keys of the class that
     a configuration was written by.

@@ -14,6 +14,7 @@ from diffusers import (
     EulerAncestralDiscreteScheduler,
     EulerDiscreteScheduler,
     FlowMatchEulerDiscreteScheduler,
+    FlowMatchHeunDiscreteScheduler,
     HeunDiscreteScheduler,
     KDPM2DiscreteScheduler,
     LMSDiscreteScheduler,
@@ -25,6 +26,7 @@ from groupwise.config import ConfigError
 from groupwise_images.diffusion.transition import (
     read_parametrisation,
     read_schedule,
+    replaced_remark,
 )
 
 
@@ -176,3 +178,9 @@ def test_solvers_that_remember_earlier_steps_lend_their_flow(scheduler_class: An
 def test_a_clip_without_gradient_is_refused(key: str) -> None:
     with pytest.raises(ConfigError, match=f"{key} = false"):
         read_schedule(DDIMScheduler(**{"clip_sample": False, key: True}), 5)
+
+
+def test_a_scheduler_that_is_replaced_is_told() -> None:
+    assert replaced_remark(FlowMatchEulerDiscreteScheduler()) == replaced_remark(DDIMScheduler()) == []
+    (remark,) = replaced_remark(FlowMatchHeunDiscreteScheduler(shift=3.0))
+    assert remark.startswith("scheduler: FlowMatchHeunDiscreteScheduler is replaced by FlowMatchEulerDiscreteScheduler")

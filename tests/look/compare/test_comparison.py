@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import groupwise.cli.app  # noqa: F401  # it loads the verbs
 from groupwise.runs import EvaluatedOn
 from groupwise_look.cli.compare import _show
 from groupwise_look.compare.comparison import Comparison, Row, compare, describe_gains, gains, save, write_gains

@@ -17,7 +17,7 @@ from tests.training.toy import ToyDomain, job, recipe, supervised
 
 from groupwise.runs import read_run
 from groupwise.track import TrackConfig
-from groupwise.training.run.launch import train
+from groupwise.training.run.launch import resume, train
 from groupwise.training.run.run_folder import remove_old_records, retained_steps
 from groupwise_look.report.groups import scan
 
@@ -112,6 +112,8 @@ def test_the_rollouts_of_the_last_step_are_kept_where_a_run_ends_or_is_stopped(t
     assert (whole.interrupted, stopped.interrupted) == (False, True)
     assert list(read_run(tmp_path / "whole").rollouts) == [1, 5, 8]
     assert list(read_run(tmp_path / "stopped").rollouts) == [1, 5, 7]
+    assert not resume(job(recipe(num_steps=8), track=track), tmp_path / "stopped").interrupted
+    assert list(read_run(tmp_path / "stopped").rollouts) == [1, 5, 8]
     never = TrackConfig(console="none", rollouts_every=0)
     train(job(recipe(num_steps=2), track=never), tmp_path / "never")
     assert list(read_run(tmp_path / "never").rollouts) == []

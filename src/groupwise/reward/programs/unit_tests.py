@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import re
 import secrets
 import socket
@@ -13,6 +12,7 @@ from typing import Annotated, Any, Literal, final
 from pydantic import Field
 
 from groupwise.config.errors import Mebibytes, Parallel, PerStep
+from groupwise.processor import num_processors
 from groupwise.reward.base import Noted, Reward, RewardError, Value
 from groupwise.reward.completions import Text, completion_text
 from groupwise.reward.programs import isolated_test
@@ -169,7 +169,7 @@ class UnitTests(Reward):
     async def __call__(
         self, prompts: Sequence[Text], completions: Sequence[Text], **columns: Sequence[Any]
     ) -> list[Value]:
-        free = asyncio.Semaphore(self.num_parallel or len(os.sched_getaffinity(0)))
+        free = asyncio.Semaphore(self.num_parallel or num_processors())
         members = [
             (completion_text(completion), None if tests is None else _as_tests(tests, self.column))
             for completion, tests in zip(completions, columns[self.column], strict=True)

@@ -32,7 +32,7 @@ from groupwise.processes import is_first_process, is_launched
 from groupwise.reference import ReferencePolicy
 from groupwise.runs import EvaluatedOn, RunFolder
 from groupwise.streams import Streams, seed_everything
-from groupwise.track import MetricsFile, Trackers, open_trackers, read_metrics
+from groupwise.track import MetricsFile, Silence, Trackers, open_trackers, read_metrics
 from groupwise.training import distributed
 from groupwise.training.device import device_of_process, exact_arithmetic
 from groupwise.training.job import Domains, Job
@@ -295,11 +295,16 @@ def _opened(job: Job, process: _Process, *, resumed: bool) -> Iterator[tuple[loo
     # after it wrote.
     resumed = world.gather(resumed)[0]
     progress = Progress()
+    silence = Silence(lambda: progress.doing, partial(print, flush=True))
     with ExitStack() as opened:
+        if is_shown := world.first and job.track.console != "none":
+            opened.enter_context(closing(silence))
+            silence.begin()
         with progress.timed("setup"):
             domains, job = _build(job, process, opened, resumed=resumed)
             domain = domains.base
             state = TrainState(progress, job.recipes[0].objective.init(), domain.learner)
+            silence.doing = lambda: state.progress.doing
         evaluated_on = domains.evaluated_on(job.recipes)
         remarks = restore_newest(store, folder, state, world) if resumed else []
         if job.start is not None and state.progress.step == 0:
@@ -315,6 +320,8 @@ def _opened(job: Job, process: _Process, *, resumed: bool) -> Iterator[tuple[loo
                 sources=job.sources(),
             )
         trackers = _trackers(job, process, state.progress, evaluated_on)
+        if is_shown:
+            silence.follow(trackers)
         opened.pop_all()  # The block below closes the domains.
     with (
         returned.naming_failed_method(domain),

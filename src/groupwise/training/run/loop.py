@@ -38,7 +38,7 @@ from groupwise.training.job import Job, Recipe
 from groupwise.training.run import rollout_records, run_folder
 from groupwise.training.run.evaluation import PREFIX, evaluate, metric_name, note_score, score_now
 from groupwise.training.step.rollouts import Collected
-from groupwise.training.step.state import Step, TrainState, ready_rewards, rewards_of
+from groupwise.training.step.state import Progress, Step, TrainState, ready_rewards, rewards_of
 from groupwise.training.step.step import Updates, train_step
 
 # The clock by which a stage and its controls are given equal time.
@@ -466,11 +466,25 @@ def _keep_rollouts(
     """Writes the rollouts of a step where it is the first of a stage or one of every `rollouts_every`; with `ends`
     those of the last step, which has been counted, where they were not written then.
     """
-    progress, every = step.state.progress, session.track.rollouts_every
-    number = progress.step + (not ends)
-    is_due = every and (number % every == 0 or number == progress.step - progress.stage_step + 1)
-    if every and collected is not None and updates is not None and bool(is_due) != ends:
+    number = step.state.progress.step + (not ends)
+    if collected is None or updates is None or not session.track.rollouts_every:
+        return
+    if _keeps_rollouts(session, step.state.progress, number) != ends:
         _write_rollouts(session, step, number, collected, updates)
+        if not ends:
+            _remove_old_records(session, number, "step")
+
+
+def _keeps_rollouts(session: Session, progress: Progress, number: int) -> bool:
+    """Returns whether a step is one whose rollouts every run keeps, also one that is not stopped there."""
+    every, first = session.track.rollouts_every, progress.step - progress.stage_step + 1
+    return every > 0 and (number % every == 0 or number == first)
+
+
+def forget_last_rollouts(session: Session, progress: Progress) -> None:
+    """Removes the rollouts of the step at which a run was stopped, so that it ends with the files of an uncut one."""
+    if session.world.first and not _keeps_rollouts(session, progress, progress.step):
+        run_folder.forget(session.folder.rollouts_at(progress.step))
 
 
 def _note_events(session: Session, events: Sequence[RewardEvent], place: str, whom: str) -> dict[str, float]:
@@ -516,7 +530,6 @@ def _write_rollouts(session: Session, step: Step, number: int, collected: Collec
         run_folder.write_records(
             path, rollout_records.with_files(records, path.with_suffix("") / "members", session.folder.path)
         )
-        _remove_old_records(session, number, "step")
 
 
 def _remove_old_records(

@@ -284,7 +284,7 @@ def environment(seed: int, device: torch.device, num_processes: int) -> dict[str
         "num_threads": torch.get_num_threads(),
         "num_processes": num_processes,
         "seed": seed,
-        "started": os.getcwd(),
+        "started_in": os.getcwd(),
     }
 
 
@@ -382,6 +382,12 @@ def remove_old_records(
         for path in sorted(paths_by_step[step], key=Path.is_dir):
             _remove(path)
     return len(removed)
+
+
+def forget(records: Path) -> None:
+    """Removes a file of records with its pictures, where there is one."""
+    for path in (records, records.with_suffix("")):
+        _remove(path)
 
 
 def _remove(path: Path) -> None:

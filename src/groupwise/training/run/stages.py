@@ -194,6 +194,7 @@ def run_stages(session: loop.Session, job: Job, state: TrainState, domains: Doma
         if (rewards := rewards_of(session.domain)) is not None:
             ready_rewards(rewards, state, recipe, session.domain.num_prompts)
         if not fresh:
+            loop.forget_last_rollouts(session, state.progress)
             restore_passes(session.domain, state.progress)
         if fresh:
             if index == first_sampling(job):

@@ -259,6 +259,7 @@ class Progress:
         measured_decisions: decisions of the longest member that was measured.
         pass_sizes: rows of each kind of pass, of a domain that cuts its passes by itself.
         seconds: wall time by part of the run.
+        doing: the part of the run that is at work now; in no checkpoint.
 
     Example:
         >>> progress = Progress(step=3)
@@ -296,6 +297,7 @@ class Progress:
     measured_decisions: int = 0
     pass_sizes: dict[str, int] = field(default_factory=dict)
     seconds: dict[str, float] = field(default_factory=dict)
+    doing: str = field(default="", compare=False)
 
     @property
     def num_attempts(self) -> int:
@@ -304,7 +306,9 @@ class Progress:
 
     def record(self) -> dict[str, Any]:
         """Returns plain values for a checkpoint."""
-        return asdict(self)
+        record = asdict(self)
+        del record["doing"]
+        return record
 
     @staticmethod
     def from_record(record: dict[str, Any]) -> Progress:
@@ -322,10 +326,11 @@ class Progress:
         Args:
             part: the key in `seconds`.
         """
-        start = perf_counter()
+        start, before, self.doing = perf_counter(), self.doing, part
         try:
             yield
         finally:
+            self.doing = before
             # A GPU still computes while Python continues; without the wait the next part would be charged for it.
             if torch.cuda.is_initialized():
                 torch.cuda.synchronize()

@@ -37,7 +37,7 @@ from groupwise_images.diffusion.models.families import (
     Wan,
 )
 from groupwise_images.diffusion.models.files import Adapted, load_lora, quiet, save_lora, stored_dtype
-from groupwise_images.diffusion.pipeline_adapter import GUIDE, NAME, PipelineAdapter
+from groupwise_images.diffusion.pipeline_adapter import GUIDE, INSTRUCTION, NAME, PipelineAdapter
 
 # The adapter that serves a pipeline: the one that a configuration names, one of this package, or one that an
 # installed package brings.
@@ -193,6 +193,20 @@ class PipelineDenoiser(Denoiser):
                     f"negative_prompt: {negative_prompt!r}: this model was distilled for guidance and is never run"
                     " without the prompt; leave the column out"
                 )
+
+    def num_cut(self, prompts: Sequence[Mapping[str, Any]]) -> int:
+        tokenizers = [
+            part for name, part in self.pipe.components.items() if name.startswith("tokenizer") and callable(part)
+        ]
+        column = INSTRUCTION if self.adapter.takes_image else "prompt"
+        return sum(
+            all(
+                len(cut(text, truncation=False, verbose=False)["input_ids"]) > cut.model_max_length
+                for cut in tokenizers
+            )
+            for text in (columns.get(column) for columns in prompts)
+            if tokenizers and isinstance(text, str)
+        )
 
     @torch.no_grad()
     def encode(self, prompts: Sequence[Mapping[str, Any]]) -> Condition:

@@ -298,3 +298,11 @@ def test_a_frozen_part_that_gives_nothing_finite_is_named(folders: Folders) -> N
             with pytest.raises(ConfigError, match=f"{named} .*NaN or infinity"):
                 use()
             weight.copy_(before)
+
+
+def test_prompts_that_no_text_encoder_reads_whole_are_counted(folders: Folders) -> None:
+    long, short = {"prompt": "a cat on " + "mats " * 40}, {"prompt": "a cat"}
+    denoiser = opened(folders["StableDiffusionPipeline"], "StableDiffusionPipeline")
+    assert denoiser.num_cut([long, short, long]) == 2
+    denoiser.pipe.tokenizer.model_max_length = 10**6
+    assert denoiser.num_cut([long, short]) == 0
