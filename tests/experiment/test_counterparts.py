@@ -67,7 +67,7 @@ def test_a_key_with_its_value_is_written_as_ours(key, value, assignments):
     ("key", "value", "message"),
     [
         ("use_amic", False, "source 000's use_amic=True is, for example, ratio.kind=arithmetic here: One slot holds"),
-        ("rand_sampler", None, "source 004's rand_sampler has no counterpart: The pool is part of the data here"),
+        ("rand_sampler", None, "source 004's rand_sampler is, for example, domain.source.kind=vqa "),
         ("min_p", 0.1, "TRL's min_p has no counterpart: They sample from another distribution"),
         ("reward_functions", None, "source 003's reward_functions is domain.rewards here: Any number"),
         ("advantages_std", None, "source 001's advantages_std is no setting; it is logged as advantages_std"),
