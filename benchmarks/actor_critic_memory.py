@@ -1,5 +1,5 @@
 """Memory and operations of group-relative training beside an actor-critic of the same model, each in a process that
-really trains two steps. Operations are the multiplications and additions of matrix products, of the second step.
+really trains two steps. Operations are those of matrix products outside attention in the second step.
 
     python benchmarks/actor_critic_memory.py
     python benchmarks/actor_critic_memory.py --size default --repeats 1
@@ -33,7 +33,8 @@ from rich.console import Console
 from rich.table import Table
 from step_task import SIZES, build, evenness
 from torch import Tensor, nn
-from torch.utils.flop_counter import FlopCounterMode
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.flop_counter import flop_registry
 
 from groupwise import Objective, Rollouts, Scored
 from groupwise.causal_lm.backbone import Backbone
@@ -45,6 +46,21 @@ NUM_STEPS = 2
 """AdamW's state exists from the end of the first step, so the second step holds everything at once."""
 
 console = Console(width=max(100, Console().width))
+
+
+class Operations(TorchDispatchMode):
+    """Counts the multiplications and additions of matrix products outside attention, forward and backward.
+
+    `FlopCounterMode` counts the same and hooks every module, which the head's own backward pass does not bear.
+    """
+
+    total = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        if (count := flop_registry.get(func._overloadpacket)) is not None:
+            self.total += count(*args, **(kwargs or {}), out_val=result)
+        return result
 
 
 class Critic(nn.Module):
@@ -104,7 +120,7 @@ def train(way: str, specification: dict[str, Any]) -> dict[str, Any]:
     parameters = [parameter for module in modules for parameter in module.parameters()]
     optimiser = torch.optim.AdamW(parameters, lr=1e-6)
     objective = Objective.preset("bnpo")
-    counters = [FlopCounterMode(display=False) for _ in range(2)]
+    counters = [Operations() for _ in range(2)]
     for step in range(NUM_STEPS):
         counts = specification["counts"] and step == NUM_STEPS - 1
         sampling, training = counters if counts else (nullcontext(), nullcontext())
@@ -165,8 +181,8 @@ def train(way: str, specification: dict[str, Any]) -> dict[str, Any]:
         "gradients": gradients,
         "optimiser": _bytes(state),
         "peak": measure.memory_bytes("VmHWM") - after_import,
-        "sampling": counters[0].get_total_flops(),
-        "training": counters[1].get_total_flops(),
+        "sampling": counters[0].total,
+        "training": counters[1].total,
     }
 
 
