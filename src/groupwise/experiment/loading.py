@@ -1,4 +1,10 @@
-"""Loading of an experiment from a name or a file, with `key=value` changes."""
+"""Loading of an experiment from a name or a file, with `key=value` changes.
+
+`catalogue.find` reads the files, each with its table. `unfold` makes layers of a table, so that a method of the user's
+own becomes a published one with the slots that it changes. `stack` lays the layers over the preset of their method, and
+the `set` of every stage and control over the whole; `config.merge` states each kind on the way. `config.validate` reads
+the table into an `Experiment`, whose `plan` holds its stages and controls as experiments of their own.
+"""
 
 import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
