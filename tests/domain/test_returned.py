@@ -191,16 +191,11 @@ def test_a_group_of_a_large_batch_is_shown_where_it_is_wrong() -> None:
     assert len(str(fault.value)) < 400
 
 
-def raising(value: Any) -> Any:
-    raise LookupError("none")
-
-
 FIRST_FAULTS: list[tuple[str, Callable[[Any], Any], str]] = [
     ("score", log_prob(lambda value: 1.1 * value), "at unchanged weights it differs from what sample recorded by up"),
     ("score", lambda scored: scored.log_prob, "it is a Tensor; it must be groupwise.records.Scored(log_prob)"),
     ("prompts", lambda prompts: prompts[:1], "it returned 1 for 2 indices; return one an index"),
     ("sample", sampled(recorded=log_prob(lambda value: value + 1)), "recorded.log_prob is not old_log_prob"),
-    ("sample", raising, "raised LookupError: none"),
     ("sample", sampled(mask=lambda mask: mask.any(1)), "mask has the shape [4]; it must be [B, T] = [4, T]"),
     ("sample", sampled(mask=lambda mask: mask & (torch.arange(4) > 0)[:, None]), "a member has no decision (its row"),
     ("sample", sampled(payload=lambda payload: []), "payload is a list; it must be a dict by name"),

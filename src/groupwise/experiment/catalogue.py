@@ -6,7 +6,7 @@ Reads files and nothing else, so that listing experiments starts at once.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import cached_property, lru_cache, reduce
 from pathlib import Path
 from typing import Any, final
 
@@ -22,14 +22,11 @@ PROMPTS = "prompts"
 @final
 @dataclass(frozen=True)
 class Source:
-    """An experiment as it is written: its table and the file it came from.
+    """An experiment as it is written.
 
     Args:
         name: the file's name without its extension, or the name that a resolved configuration states.
-        path: the file that was asked for.
-        tree: the file's table, laid over the tables that it extends.
-        layers: the tables of the extended files and of the file itself, unmerged, the lowest first.
-        files: the files of `layers`, in the same order.
+        layers: the extended files and the file itself, the lowest first, each with its table.
 
     Example:
         >>> source = find("language")
@@ -38,10 +35,17 @@ class Source:
     """
 
     name: str
-    path: Path
-    tree: Mapping[str, Any]
-    layers: tuple[Mapping[str, Any], ...] = ()
-    files: tuple[Path, ...] = ()
+    layers: tuple[tuple[Path, Mapping[str, Any]], ...]
+
+    @property
+    def path(self) -> Path:
+        """The file that was asked for."""
+        return self.layers[-1][0]
+
+    @cached_property
+    def tree(self) -> Mapping[str, Any]:
+        """The file's table, laid over the tables that it extends."""
+        return reduce(merge, (table for _, table in self.layers))
 
     @property
     def description(self) -> str:
@@ -50,8 +54,7 @@ class Source:
 
     def without_rewards(self) -> "Source":
         """Returns the experiment without its rewards, for others that are named in their place."""
-        emptied: dict[str, Any] = {"domain": {"rewards": None}}
-        return replace(self, layers=(*self.layers, emptied), files=(*self.files, self.files[-1]))
+        return replace(self, layers=(*self.layers, (self.path, {"domain": {"rewards": None}})))
 
 
 @lru_cache(maxsize=1)
@@ -163,28 +166,14 @@ def _read(path: Path, through: tuple[Path, ...]) -> Source:
     tree = with_slots_at_top(read_json(path)) if resolved else with_null(read_toml(path))
     name = str(tree.get("name") or (path.stem if not resolved else path.parent.name))
     below = tree.pop("extends", None)
-    layers: tuple[Mapping[str, Any], ...] = (tree,)
-    files: tuple[Path, ...] = (path,)
-    if below is not None:
-        if not isinstance(below, str):
-            raise ConfigError(
-                Problem(
-                    f"extends = {below!r}",
-                    'must be the name or the path of one experiment, for example extends = "language"',
-                ),
-                source=str(path),
-            )
-        # A file does not inherit the name and the description of the file that it extends.
-        parent = _read(_locate(below, path.parent), (*through, path.resolve()))
-        layers = (
-            *(
-                {key: value for key, value in layer.items() if key not in ("name", "description")}
-                for layer in parent.layers
-            ),
-            tree,
-        )
-        files = (*parent.files, path)
-    merged: Mapping[str, Any] = {}
-    for layer in layers:
-        merged = merge(merged, layer)
-    return Source(name, path, merged, layers, files)
+    if below is None:
+        return Source(name, ((path, tree),))
+    if not isinstance(below, str):
+        message = 'must be the name or the path of one experiment, for example extends = "language"'
+        raise ConfigError(Problem(f"extends = {below!r}", message), source=str(path))
+    # A file does not inherit the name and the description of the file that it extends.
+    inherited = (
+        (file, {key: value for key, value in table.items() if key not in ("name", "description")})
+        for file, table in _read(_locate(below, path.parent), (*through, path.resolve())).layers
+    )
+    return Source(name, (*inherited, (path, tree)))

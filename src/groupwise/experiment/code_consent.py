@@ -72,9 +72,10 @@ def is_foreign(source: Source) -> bool:
     A `.json` file was written by a run or a comparison, of any user. A `.toml` file was written by a person: the user,
     unless the file is in a run folder.
     """
-    folders = {folder for file in source.files for folder in (file.absolute().parents, file.resolve().parents)}
+    files = [file for file, _ in source.layers]
+    folders = {folder for file in files for folder in (file.absolute().parents, file.resolve().parents)}
     in_a_run = any(RunFolder(parent).is_run and is_run(parent) for parents in folders for parent in parents)
-    return in_a_run or any(file.suffix == ".json" for file in source.files)
+    return in_a_run or any(file.suffix == ".json" for file in files)
 
 
 def code_of_source(source: Source, code: Iterable[Named], over: Mapping[str, Any]) -> FileWithCode:

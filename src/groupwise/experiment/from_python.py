@@ -169,8 +169,7 @@ def _start(experiment_or_model: Any, domain: Any) -> tuple[Any, Source]:
     source.
     """
     if isinstance(experiment_or_model, Experiment):
-        place, table = Path("experiment"), experiment_or_model.table()
-        return None, Source(experiment_or_model.name, place, table, (table,), (place,))
+        return None, Source(experiment_or_model.name, ((Path("experiment"), experiment_or_model.table()),))
     if isinstance(experiment_or_model, str | Path) and not _is_model(str(experiment_or_model)):
         return None, find(experiment_or_model)
     if experiment_or_model is None and domain is None:

@@ -1,4 +1,10 @@
-"""Loading of an experiment from a name or a file, with `key=value` changes."""
+"""Loading of an experiment from a name or a file, with `key=value` changes.
+
+`catalogue.find` reads the files, each with its table. `unfold` makes layers of a table, so that a method of the user's
+own becomes a published one with the slots that it changes. `stack` lays the layers over the preset of their method, and
+the `set` of every stage and control over the whole; `config.merge` states each kind on the way. `config.validate` reads
+the table into an `Experiment`, whose `plan` holds its stages and controls as experiments of their own.
+"""
 
 import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -113,7 +119,7 @@ def _rewards_of_others(source: Source, over: Mapping[str, Any], experiment: Expe
         return []
     trained = [name for name, reward in rewards.items() if getattr(reward, "trains", True)]
     origins: dict[str, str] = {}
-    for layer, file in zip((*source.layers, over), (*(file.name for file in source.files), "yours"), strict=True):
+    for file, layer in (*((file.name, table) for file, table in source.layers), ("yours", over)):
         for name, table in (value_at(layer, "domain.rewards") or {}).items():
             # A table without a kind changes a key of a reward that another file named.
             if name in trained and (name not in origins or not isinstance(table, Mapping) or "kind" in table):
@@ -168,21 +174,16 @@ def _located(
     config.check_plain(over, "changes")
     _refuse_empty(over, source.tree)
     shown = source.name if isinstance(name, Source) else str(name)
-    label = (
-        shown
-        if not over
-        else f"{shown} with {' '.join(overrides) if not isinstance(overrides, Mapping) else 'changes'}"
-    )
-    return source, over, label
+    changes = "changes" if isinstance(overrides, Mapping) else " ".join(overrides)
+    return source, over, f"{shown} with {changes}" if over else shown
 
 
 def _read(source: Source, over: Mapping[str, Any], label: str) -> Experiment:
-    tables = (*source.layers, over)
     # Paths in the changes are relative to the working directory.
-    folders = [*(file.parent for file in source.files), Path()]
+    written = [*((file.parent, table) for file, table in source.layers), (Path(), over)]
     try:
-        refuse_length(tables)
-        layers = [layer for table, folder in zip(tables, folders, strict=True) for layer in unfold(table, folder)]
+        refuse_length([table for _, table in written])
+        layers = [layer for folder, table in written for layer in unfold(table, folder)]
         return config.validate(Experiment, {"name": source.name, **stack(layers)}, label)
     except ConfigError as error:
         raise with_counterparts(error, label) from None
