@@ -69,7 +69,7 @@ class HashedWords(Config):
 
 
 @final
-class Clip(Config):
+class ClipEmbedder(Config):
     """Questions with their pictures, by a CLIP-shaped model in a folder: both features of length 1, joined so that the
     cosine of two questions is `share` times that of their pictures plus `1 - share` times that of their texts.
 

@@ -16,7 +16,7 @@ from typing import Any, Literal, cast, final
 import numpy as np
 
 from groupwise.config import ConfigError, read_json, validate
-from groupwise_selection.embedder import Clip, HashedWords, answer_features
+from groupwise_selection.embedder import ClipEmbedder, HashedWords, answer_features
 from groupwise_selection.example import LENGTH_TOLERANCE, Example, distinct, embedding_fault
 from groupwise_selection.policy.config import POLICY, WEIGHTS
 from groupwise_selection.policy.numpy_pointer import NumpyPointer
@@ -335,7 +335,7 @@ class Selector:
         if embed is None and own.get("kind") == "hashed_words":
             embed = validate(HashedWords, own, str(folder / SELECTOR))
         elif embed is None and own.get("kind") == "clip" and Path(own["path"]).is_dir():
-            embed = validate(Clip, own, str(folder / SELECTOR))
+            embed = validate(ClipEmbedder, own, str(folder / SELECTOR))
         rows = [json.loads(line) for line in examples.splitlines()]
         for row in rows:
             row["image"] = None if row["image"] is None else _checked_picture(folder / row["image"], row["id"])

@@ -76,7 +76,7 @@ def test_a_key_with_its_value_is_written_as_ours(key, value, assignments):
             8,
             "verl's ppo_mini_batch_size is, for example, train.minibatches=4 here: How many optimiser steps",
         ),
-        ("epochs", 20, "source 001's --epochs 50 is, for example, train.num_steps=500 here"),
+        ("epochs", 20, "source 001's --epochs 20 is written train.num_epochs=20 here"),
     ],
 )
 def test_what_cannot_be_written_is_said_with_its_reason(key, value, message):

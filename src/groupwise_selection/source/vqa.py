@@ -18,7 +18,7 @@ from groupwise.config import Config, ConfigError, read_json
 from groupwise.config.errors import Count, Positive, Seed
 from groupwise.config.files import check_file
 from groupwise.streams import Streams
-from groupwise_selection.embedder import Clip, HashedWords
+from groupwise_selection.embedder import ClipEmbedder, HashedWords
 from groupwise_selection.example import Example, Query, Questions, distinct
 
 _NUM_ANSWERS = 10
@@ -64,7 +64,7 @@ class Vqa(VqaFiles):
     """
 
     kind: Literal["vqa"] = "vqa"
-    embedder: Annotated[Clip | HashedWords, Field(discriminator="kind")]
+    embedder: Annotated[ClipEmbedder | HashedWords, Field(discriminator="kind")]
     held_out: VqaFiles | None = None
     pool: Literal["random", "nearest"] = "random"
     pool_size: Positive = 32
