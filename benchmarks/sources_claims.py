@@ -285,7 +285,7 @@ def _of_table(run: Run, table: Table) -> Iterator[Claim]:
                 is_told = "p, corrected" not in page_table.heads or "*" in cells[place]
                 sign = _sign(interval) if interval and is_told else 0
                 low, high = (0.0, 0.0) if label in table.equal and is_difference else _told(low, high, sign)
-                high = high if column.most is None else min(high, column.most)
+                high = high if high is None or column.most is None else min(high, column.most)
                 nth = f" {index + 1}" if sum(map(bool, column.read)) > 1 else ""
                 claim_id = "/".join(part for part in (run.id, table.name, label.strip("`"), name + nth) if part)
                 stated = cells[place] if column.bounds == "range" else written[index]

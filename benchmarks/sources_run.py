@@ -129,9 +129,9 @@ def _result(claim: Claim, outcome: Outcome | None, error: str) -> dict[str, Any]
     if outcome is None:
         return {"result": None, "error": error}
     try:
-        result = {"result": round(outcome.measure(claim), 7)}
+        result: dict[str, Any] = {"result": round(outcome.measure(claim), 7)}
         if claim.interval is not None and claim.read[-2:] == ("difference", "mean"):
-            variant = claim.read[0]
+            variant = str(claim.read[0])
             if isinstance(row := outcome.scores.get(variant), dict) and len(row.get("seeds", ())) > 1:
                 result["interval"] = [row["difference"][edge] for edge in ("low", "high")]
         return result

@@ -69,7 +69,7 @@ class AdaptiveSampling(Config):
             weights[list(last)] = np.where(spreads > 0, ranks, 0.0)
         return weights + self.floor
 
-    def separates(self, rewards: Iterable[Any]) -> bool:
+    def separates(self, rewards: Iterable[Iterable[float]]) -> bool:
         """Returns whether the threshold lies among these rewards, so that some are above it and others are not.
 
         Args:

@@ -12,7 +12,6 @@ from statistics import mean
 from typing import TYPE_CHECKING, Any
 
 from groupwise.config import ConfigError, flatten
-from groupwise.extras import require
 from groupwise.runs import EvaluatedOn, read_lines
 from groupwise_look.report.axes import downsample_curve
 from groupwise_look.report.results import Variant, results
@@ -94,9 +93,8 @@ def write_curves(path: Path) -> Path:
         the file.
 
     Raises:
-        ConfigError: it cannot be written, or the extra `report` is not installed.
+        ConfigError: it cannot be written.
     """
-    require("report", "track.curves")
     file = path / "curves.png"
     with _style():
         figure = curves(read_lines(path / "metrics.jsonl").rows)

@@ -68,7 +68,7 @@ def score_now(domain: Domain, config: TrainConfig, progress: Progress, streams: 
         world: the processes; every process must call this function.
     """
     latest = progress.latest, progress.latest_step
-    metrics = evaluate(domain, progress, streams, world).metrics
+    metrics = dict(evaluate(domain, progress, streams, world).metrics)
     progress.latest, progress.latest_step = latest
     score = metrics.get(metric_name(config, metrics) or "")
     return None if score is None else config.signed_score(score)

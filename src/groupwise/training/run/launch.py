@@ -26,6 +26,7 @@ from groupwise.checkpoint import (
 from groupwise.config import ConfigError, read_json
 from groupwise.domain import returned
 from groupwise.domain.protocol import Tabulates
+from groupwise.extras import require
 from groupwise.memory import running_out
 from groupwise.plugins import brought, find
 from groupwise.processes import is_first_process, is_launched
@@ -462,6 +463,7 @@ def _finish(session: loop.Session, job: Job, state: TrainState, baseline: float 
             _tidy(session.folder, session.store)
         if job.track.curves and (draw := find("write_curves")) is not None:
             try:
+                require("report", "track.curves")
                 session.note(f"the curves of the run are in {draw(session.folder.path)}")
             except ConfigError as error:
                 session.note(str(error))
