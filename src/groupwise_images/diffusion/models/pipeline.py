@@ -195,7 +195,7 @@ class PipelineDenoiser(Denoiser):
                 )
 
     def num_cut(self, prompts: Sequence[Mapping[str, Any]]) -> int:
-        tokenizers = [
+        tokenizers: list[Any] = [
             part for name, part in self.pipe.components.items() if name.startswith("tokenizer") and callable(part)
         ]
         column = INSTRUCTION if self.adapter.takes_image else "prompt"
