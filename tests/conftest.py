@@ -72,9 +72,10 @@ def pytest_configure(config: pytest.Config) -> None:
         os.environ["CUDA_VISIBLE_DEVICES"] = ""
 
 
-# Files of slow tests alone whose imports of TRL and DSPy take seconds in every worker.
+# Files of slow tests alone whose imports, of TRL, DSPy and LangChain, take seconds in every worker.
 SLOW_TO_IMPORT = ["integrations/trl", "integrations/test_tables.py", "domain/language/test_parsed_turn.py"]
-SLOW_TO_IMPORT += ["selection/test_dspy.py", "docs/test_from_trl.py"]
+SLOW_TO_IMPORT += ["selection/test_dspy.py", "selection/test_langchain.py", "docs/test_from_trl.py"]
+SLOW_TO_IMPORT += ["docs/test_ordering.py", "docs/test_peers.py"]
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:

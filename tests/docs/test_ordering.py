@@ -12,6 +12,8 @@ sys.path.insert(0, str(ROOT / "docs"))
 
 import ordering  # noqa: E402
 
+pytestmark = pytest.mark.slow
+
 FIRST = ordering.compare(ordering.inputs(0.0, 0.0))
 LATER = ordering.compare(ordering.inputs(0.1, 0.1))
 CREDITS = ["gradient_adaptive", "temporal_decay"]
@@ -50,7 +52,6 @@ def test_the_gradient_through_the_ratio_is_the_same_in_both_programs(method: str
         assert original.without_gradient == pytest.approx(ours.without_gradient, abs=1e-3)
 
 
-@pytest.mark.slow
 def test_the_page_shows_every_innovation_and_combination() -> None:
     page = ordering.page()
     for method in ordering.METHODS:

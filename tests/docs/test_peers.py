@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import pytest
 from benchmarks.peers_hub import FEW_TEXTS, QWEN_TEXTS, make_tokenizer
+
+pytestmark = pytest.mark.slow
 
 
 def test_the_tokenizer_has_qwens_ids_and_a_text_for_every_id() -> None:

@@ -16,6 +16,8 @@ from tests.selection.small_selector import QUESTION, small_selector
 from groupwise_selection.langchain import GroupwiseExampleSelector
 from groupwise_selection.selector import Selector
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def selector(tmp_path):
