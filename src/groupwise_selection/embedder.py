@@ -93,62 +93,13 @@ class ClipEmbedder(Config):
         Raises:
             ConfigError: a picture is missing or cannot be read, or the folder cannot be loaded.
         """
-        from safetensors.numpy import load_file, save_file
-
-        from groupwise_selection.example import content
-        from groupwise_selection.task_model.trained import kept
+        from groupwise_selection.task_model.clip import embedded
 
         if images is None or any(image is None for image in images):
             raise ConfigError(f"embedder.path = {self.path!r}: it embeds a question with its picture; give the picture")
         if not Path(self.path).is_dir():
             raise ConfigError(f"embedder.path = {self.path!r} is no folder; write the folder of a CLIP of transformers")
-        files = sorted(file for file in Path(self.path).iterdir() if file.is_file())
-        key = {
-            "model": [(file.name, file.stat().st_size, file.stat().st_mtime_ns) for file in files],
-            "clip": self.share,
-        }
-        key["asked"] = [(text, repr(content(image))) for text, image in zip(texts, images, strict=True)]
-        folder = kept(
-            key, 1, lambda: lambda folder: save_file({"v": self._embed(texts, images)}, folder / "v.safetensors")
-        )
-        return load_file(folder / "v.safetensors")["v"]
-
-    def _embed(self, texts: Sequence[str], images: Sequence[Any]) -> np.ndarray:
-        import torch
-        from transformers import AutoImageProcessor, AutoModel, AutoTokenizer
-
-        from groupwise.causal_lm.loading import without_progress_bars
-        from groupwise_selection.task_model.image_text import as_picture
-
-        try:
-            arguments: dict[str, Any] = {"local_files_only": True, "trust_remote_code": False}
-            with without_progress_bars():
-                model: Any = AutoModel.from_pretrained(
-                    self.path, use_safetensors=True, dtype=torch.float32, **arguments
-                )
-            tokenizer: Any = AutoTokenizer.from_pretrained(self.path, **arguments)
-            processor: Any = AutoImageProcessor.from_pretrained(self.path, **arguments)
-        except (OSError, ValueError, RuntimeError, ImportError, KeyError) as error:
-            reason = (str(error).strip().splitlines() or [type(error).__name__])[0][:300]
-            raise ConfigError(f"embedder.path = {self.path!r}: transformers cannot load it: {reason}") from error
-        if not hasattr(model, "get_image_features") or not hasattr(model, "get_text_features"):
-            raise ConfigError(
-                f"embedder.path = {self.path!r} holds a {type(model).__name__}; write the folder of a CLIP"
-            )
-        rows = []
-        for start in range(0, len(texts), self.batch_size):
-            places = range(start, min(start + self.batch_size, len(texts)))
-            pictures = [as_picture(images[place], f"question {texts[place]!r}") for place in places]
-            limit = model.config.text_config.max_position_embeddings
-            tokens = tokenizer([texts[place] for place in places], padding=True, truncation=True, max_length=limit)
-            ids, mask = (torch.tensor(tokens[name]) for name in ("input_ids", "attention_mask"))
-            with torch.inference_mode():
-                pixels = processor(images=pictures, return_tensors="pt")["pixel_values"]
-                found = [model.get_image_features(pixels), model.get_text_features(ids, attention_mask=mask)]
-            parts = [each if isinstance(each, torch.Tensor) else each.pooler_output for each in found]
-            weighted = zip(parts, (self.share, 1 - self.share), strict=True)
-            rows.append(torch.cat([torch.nn.functional.normalize(part) * weight**0.5 for part, weight in weighted], 1))
-        return torch.cat(rows).numpy()
+        return embedded(self, texts, images)
 
 
 def words_of(text: str) -> list[str]:
