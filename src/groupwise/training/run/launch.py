@@ -25,6 +25,7 @@ from groupwise.checkpoint import (
 )
 from groupwise.config import ConfigError, read_json
 from groupwise.domain import returned
+from groupwise.domain.base import Domain
 from groupwise.domain.protocol import Tabulates
 from groupwise.extras import require
 from groupwise.memory import running_out
@@ -330,22 +331,7 @@ def _opened(job: Job, process: _Process, *, resumed: bool) -> Iterator[tuple[loo
         closing(domains),
         closing(trackers),
     ):
-        # A run that continues has used some of its time before.
-        used = sum(state.progress.seconds.values())
-        session = loop.Session(
-            domain=domain,
-            streams=process.streams,
-            world=world,
-            device=process.device,
-            folder=folder,
-            metrics=MetricsFile(folder.metrics) if world.first else None,
-            trackers=trackers,
-            store=store,
-            interrupt=interrupt,
-            watch=None if (watch := find("Watch")) is None else watch(job.resolved),
-            track=job.track,
-            ends_at=math.inf if job.minutes is None else perf_counter() + 60 * job.minutes - used,
-        )
+        session = _session(job, process, state, domain, trackers, interrupt)
         remarks += [*job.remarks, *domains.remarks(job.recipes), *preflight.precision_remarks(domain)]
         for remark in [*remarks, *preflight.idle_remarks(job.recipes, domain.num_prompts)]:
             session.note(remark)
@@ -360,6 +346,27 @@ def _opened(job: Job, process: _Process, *, resumed: bool) -> Iterator[tuple[loo
             returned.naming_failed_method(domain),
         ):
             yield session, job, state, domains
+
+
+def _session(
+    job: Job, process: _Process, state: TrainState, domain: Domain, trackers: Trackers, interrupt: loop.Interrupt
+) -> loop.Session:
+    # A run that continues has used some of its time before.
+    used = sum(state.progress.seconds.values())
+    return loop.Session(
+        domain=domain,
+        streams=process.streams,
+        world=process.world,
+        device=process.device,
+        folder=process.folder,
+        metrics=MetricsFile(process.folder.metrics) if process.world.first else None,
+        trackers=trackers,
+        store=process.store,
+        interrupt=interrupt,
+        watch=None if (watch := find("Watch")) is None else watch(job.resolved),
+        track=job.track,
+        ends_at=math.inf if job.minutes is None else perf_counter() + 60 * job.minutes - used,
+    )
 
 
 @contextmanager
