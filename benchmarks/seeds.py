@@ -30,8 +30,9 @@ HERE = Path(__file__).resolve().parent
 LINES = HERE / "results" / "seeds.jsonl"
 NEED_A_MODEL = (
     *("diffusion_prompts", "prompts", "source_000_innovations", "source_000_knights", "source_002", "source_003"),
+    "source_004_recorded",
 )
-"""Experiments on a model folder of one's own: there is none to measure them with."""
+"""Experiments on a model folder or a file of one's own: there is none to measure them with."""
 ORDER = (
     *("source_004", "language", "source_003_small", "selection_text", "restoration", "diffusion", "diffusion_jpeg"),
     *(

@@ -54,6 +54,12 @@ def scroll_through(page: Page) -> None:
         settle(page)
 
 
+def to_curves(opened: Opened) -> Page:
+    opened.page.locator("figure.chart").first.scroll_into_view_if_needed()
+    opened.page.wait_for_selector("figure.chart svg")
+    return opened.page
+
+
 def to_groups(opened: Opened) -> Page:
     opened.page.locator("#groups").scroll_into_view_if_needed()
     opened.page.wait_for_selector(".items .item")
@@ -77,7 +83,7 @@ def test_lanes_of_a_comparison_share_their_axis(browser: Browser, tmp_path: Path
 @pytest.mark.slow
 def test_charts_are_drawn_as_they_are_reached(open_page: Open, compared: list[Run]) -> None:
     opened = open_page(compared)
-    page = opened.page
+    page = to_curves(opened)
     page.wait_for_selector("figure.chart svg path.mean")
     settle(page)
     first = drawn(page)
@@ -96,7 +102,7 @@ def test_charts_are_drawn_as_they_are_reached(open_page: Open, compared: list[Ru
 @pytest.mark.slow
 def test_the_cursor_reads_every_variant_and_is_shared(open_page: Open, compared: list[Run]) -> None:
     opened = open_page(compared)
-    page = opened.page
+    page = to_curves(opened)
     page.wait_for_selector("figure.chart svg path.mean")
     settle(page)
     chart = page.locator("figure.chart svg").first
@@ -120,7 +126,7 @@ def test_the_cursor_reads_every_variant_and_is_shared(open_page: Open, compared:
 @pytest.mark.slow
 def test_a_variant_can_be_hidden_and_shown_alone(open_page: Open, compared: list[Run]) -> None:
     opened = open_page(compared)
-    page, lines = opened.page, opened.page.locator("figure.chart").first.locator("path.mean")
+    page, lines = to_curves(opened), opened.page.locator("figure.chart").first.locator("path.mean")
     lines.first.wait_for()
     buttons = page.locator("#legend button")
     assert buttons.all_inner_texts() == ["grpo", "temporal_decay"]
@@ -138,7 +144,7 @@ def test_a_variant_can_be_hidden_and_shown_alone(open_page: Open, compared: list
 @pytest.mark.slow
 def test_curves_are_drawn_over_time_and_decisions(open_page: Open, compared: list[Run]) -> None:
     opened = open_page(compared)
-    page, chart = opened.page, opened.page.locator("figure.chart svg")
+    page, chart = to_curves(opened), opened.page.locator("figure.chart svg")
     chart.first.wait_for()
     assert page.locator("#view [role=group]").first.locator("button").all_inner_texts() == [
         "Steps",
@@ -182,12 +188,13 @@ def staged(folder: Path) -> Run:
 @pytest.mark.slow
 def test_a_warm_up_is_folded_and_can_be_unfolded(open_page: Open, tmp_path: Path) -> None:
     opened = open_page([staged(tmp_path / "run")])
-    page = opened.page
+    page = to_curves(opened)
     page.evaluate(UNFOLD)
 
     def steps(metric: str) -> list[int]:
-        chart = page.locator(f"figure.chart:has(code:text-is('{metric}')) svg")
-        chart.scroll_into_view_if_needed()
+        figure = page.locator(f"figure.chart:has(code:text-is('{metric}'))")
+        figure.scroll_into_view_if_needed()
+        chart = figure.locator("svg")
         settle(page)
         read = []
         for key in ("Home", "End"):
@@ -209,7 +216,7 @@ def test_a_warm_up_is_folded_and_can_be_unfolded(open_page: Open, tmp_path: Path
 @pytest.mark.slow
 def test_smoothing_draws_a_calmer_line_over_the_values(open_page: Open, tmp_path: Path) -> None:
     opened = open_page([staged(tmp_path / "run")])
-    page, chart = opened.page, opened.page.locator("figure.chart:has(code:text-is('reward')) svg")
+    page, chart = to_curves(opened), opened.page.locator("figure.chart:has(code:text-is('reward')) svg")
     chart.wait_for()
     heights = (
         """(path) => [...path.getAttribute("d").matchAll(/[ML][-.0-9]+ ([-.0-9]+)/g)].map((each) => Number(each[1]))"""
@@ -580,8 +587,9 @@ def test_hostile_texts_are_texts(open_page: Open, tmp_path: Path) -> None:
     page.wait_for_selector(".token")
     page.locator("input[type=search]").fill("<img src=x")
     assert page.locator(".item").count() == 1
+    to_curves(opened)
     page.locator("figure.chart svg").first.hover(position={"x": 60, "y": 60})
-    page.locator("details.folded > summary").click()
+    page.evaluate(UNFOLD)
     page.locator("#configuration details summary").first.click()
     assert page.evaluate("window.pwned") is None
     quiet(opened)

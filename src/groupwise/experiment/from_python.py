@@ -38,7 +38,7 @@ def _without_frames(function: Callable[P, T]) -> Callable[P, T]:
         except ConfigError as error:
             if os.environ.get("GROUPWISE_TRACEBACK"):
                 raise
-            raise error.with_traceback(None) from None
+            raise error.with_traceback(None) from error.__cause__
 
     return call
 

@@ -188,7 +188,7 @@ def sections(
                     chart["marks"] = _controls(variants, deciding)
         charts = [*charts, *lines]
         if charts:
-            page_sections.append({"title": section.title, "says": section.says, "charts": charts, "folded": True})
+            page_sections.append({"title": section.title, "says": section.says, "charts": charts})
     return _first(page_sections, deciding), constants
 
 
@@ -198,7 +198,7 @@ def _first(page_sections: list[dict[str, Any]], deciding: str | None) -> list[di
     chosen = [deciding if name == "{decides}" else name for name in FIRST]
     first = [charts[name] for name in chosen if name in charts][:MOST_FIRST]
     for section in page_sections:
-        section["charts"] = [chart for chart in section["charts"] if chart not in first]
+        section |= {"charts": [chart for chart in section["charts"] if chart not in first], "folded": bool(first)}
     shown = {"title": "First", "says": SECTIONS[0].says, "charts": first, "folded": False}
     return [section for section in (shown, *page_sections) if section["charts"]]
 

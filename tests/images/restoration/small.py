@@ -51,6 +51,16 @@ def bright_map(prompts: Sequence[Any], completions: Sequence[Any]) -> list[Any]:
     return [image.numpy() / 255 for image in completions]
 
 
+def small_map(prompts: Sequence[Any], completions: Sequence[Any]) -> list[Any]:
+    """A map of half the size."""
+    return [image.numpy()[::2, ::2] / 255 for image in completions]
+
+
+def channels_map(prompts: Sequence[Any], completions: Sequence[Any]) -> list[Any]:
+    """A map with channels."""
+    return [image.numpy()[None] / 255 for image in completions]
+
+
 def config(changes: dict[str, Any] | None = None, table: dict[str, Any] = TABLE) -> RestorationConfig:
     return validate(RestorationConfig, merge(table, changes or {}), "test")
 

@@ -10,6 +10,7 @@ import pytest
 from tests.domain.language.conftest import tiny_config
 from tests.images.diffusion import small as diffusion
 from tests.once import once
+from tests.selection import tiny as selection
 from tests.training.toy import recipe
 
 from groupwise.domain.language.domain import LanguageDomain
@@ -92,3 +93,9 @@ def pictures(folder: Path) -> Run:
         recipe("draw", "flow_grpo", num_steps=2, prompts_per_step=2),
         name="drawing",
     )
+
+
+def demonstrations(folder: Path) -> Run:
+    """Two steps of a policy that chooses demonstrations."""
+    stage = recipe("choose", "grpo", objective={"divergence.kind": "none"}, num_steps=2, prompts_per_step=2)
+    return train_run(folder, lambda device: selection.domain_of(), stage, name="choosing")
