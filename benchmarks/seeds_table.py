@@ -73,7 +73,7 @@ def document(rows: Sequence[Row], order: Sequence[str], need_a_model: Sequence[s
         table_row(heads),
         "|" + "---|" * len(heads),
         *(table_row(_summary(name, measured)) for name, measured in by_name.items()),
-        *(table_row([f"`{name}`", "asks for a `--model` of yours", *[""] * 7]) for name in need_a_model),
+        *(table_row([f"`{name}`", "asks for a model or a file of yours", *[""] * 7]) for name in need_a_model),
         "",
         *(
             f"Measured on {machine}."

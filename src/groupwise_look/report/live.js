@@ -18,14 +18,13 @@ function live(shared) {
       sessionStorage.removeItem(KEPT);
       shared.view.restore(kept.view);
       for (const place of kept.hidden) if (place < shared.names.length) shared.hidden.add(place);
-      const folds = document.querySelectorAll("main > section > details");
-      kept.open.forEach((isOpen, place) => { if (folds[place]) folds[place].open = isOpen; });
+      shared.kept = kept;
     } catch { /* a page without storage begins anew */ }
   }
 
   function load() {
-    const folds = [...document.querySelectorAll("main > section > details")];
-    const kept = { view: shared.view.choice, hidden: [...shared.hidden], open: folds.map((fold) => fold.open) };
+    const folds = [...document.querySelectorAll("main details")];
+    const kept = { view: shared.view.choice, hidden: [...shared.hidden], open: folds.map((fold) => fold.open), top: scrollY, groups: Boolean(shared.browser) };
     try { sessionStorage.setItem(KEPT, JSON.stringify(kept)); } catch { /* forgotten */ }
     location.reload();
   }

@@ -105,7 +105,7 @@
     const open = () => {
       if (!shared.browser) shared.browser = new Browser(home, data.browsed, (place) => JSON.parse(document.getElementById(`groups-${place}`).textContent));
     };
-    whenNear(home, open);
+    shared.kept && shared.kept.groups ? open() : whenNear(home, open);
     addEventListener("hashchange", () => { if (location.hash === "#groups") open(); });
   }
 
@@ -115,6 +115,12 @@
   legend();
   viewControls();
   browser();
+  if (shared.kept) {
+    // The parts above the reader are as high as they were before he is put back to his place.
+    document.querySelectorAll("main details").forEach((fold, place) => { fold.open = shared.kept.open[place] ?? fold.open; });
+    history.scrollRestoration = "manual";
+    scrollTo(0, shared.kept.top);
+  }
   let width = innerWidth;
   addEventListener("resize", () => {
     if (innerWidth === width) return;
