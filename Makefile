@@ -89,7 +89,7 @@ test: $(DEV) browser
 	$(BIN)/python -m pytest -q -n $(WORKERS) $(ARGS)
 
 slow: $(DEV) browser
-	$(BIN)/python -m pytest -q -m "slow and not nightly" -n $(WORKERS) --dist worksteal --durations=20 $(ARGS)
+	$(BIN)/python -m pytest -q -m "slow and not nightly and not gpu" -n $(WORKERS) --dist worksteal --durations=20 $(ARGS)
 
 # SERVERS=none builds no servers and leaves out the tests that need one.
 SERVERS ?= engines

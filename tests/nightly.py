@@ -20,7 +20,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 FOLDER = ROOT / ".cache" / "nightly"
 PYTEST = [sys.executable, "-m", "pytest", "-q", "--durations=10"]
-MARKED = [*PYTEST, "-m", "slow or nightly", "--dist", "worksteal", "-n"]
+MARKED = [*PYTEST, "-m", "(slow or nightly) and not gpu", "--dist", "worksteal", "-n"]
 NUMERIC = [
     *("objective", "causal_lm", "domain", "images", "selection", "tinker", "integration", "integrations", "reference"),
     *("reward", "training"),

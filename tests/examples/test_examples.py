@@ -154,6 +154,7 @@ def test_okvqa_makes_its_data_and_models_and_trains_on_pictures(
     monkeypatch.setattr("sys.argv", ["make_okvqa.py", "okvqa", "--steps", "2"])
     program("make_okvqa").main()
     settings = ["train.num_steps=1", "domain.source.num_train=24", "domain.source.num_validation=2"]
+    settings += ["domain.source.pool_size=8"]
     settings += ["domain.source.num_held_out=4", "domain.evaluation.tables=false", "domain.task_model.cache=false"]
     run(load_experiment(str(EXAMPLES / "okvqa" / "okvqa.toml"), settings), out=tmp_path / "run")
     (score,) = {
