@@ -27,13 +27,13 @@ from transformers import (
     CLIPModel,
     CLIPTokenizer,
     CLIPVisionConfig,
-    Lfm2Config,
     LlavaConfig,
     LlavaForConditionalGeneration,
     LlavaProcessor,
 )
 
 from groupwise.causal_lm.small import character_tokenizer
+from groupwise_selection.task_model.ticket_lm import shape_of
 from groupwise_selection.task_model.trained import fit
 
 PEOPLE = ("kim", "zoe", "ali", "bea")
@@ -79,20 +79,7 @@ def write_llava(folder: Path, num_steps: int) -> None:
     """Trains the task model and writes its folder."""
     words = [*(f"{person}:" for person in PEOPLE), *(f" {answer}" for answer in ANSWERS)]
     tokenizer = character_tokenizer("abcdefghijklmnopqrstuvwxyz: \n", words=words, special=["<image>"])
-    text = Lfm2Config(
-        vocab_size=len(tokenizer),
-        hidden_size=64,
-        intermediate_size=192,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        num_key_value_heads=4,
-        layer_types=["conv", "full_attention"],
-        block_auto_adjust_ff_dim=False,
-        max_position_embeddings=512,
-        bos_token_id=None,
-        eos_token_id=tokenizer.eos_token_id,
-        pad_token_id=tokenizer.pad_token_id,
-    )
+    text = shape_of(tokenizer, 64)
     sizes = {"hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 1, "num_attention_heads": 2}
     vision = CLIPVisionConfig(image_size=_SIZE, patch_size=_SIZE, **sizes)
     image_token = tokenizer.convert_tokens_to_ids("<image>")

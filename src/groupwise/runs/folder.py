@@ -317,7 +317,7 @@ def naming_start(folder: RunFolder) -> Iterator[None]:
             start = Path(read_json(folder.environment)["starts"][0]["started_in"])
             texts = _TEXTS.findall(folder.config.read_text(encoding="utf-8"))
         except (OSError, ValueError, KeyError, TypeError, IndexError):
-            raise error from None
+            raise error from error.__cause__
         # `my_rewards:correct` is in `my_rewards.py`.
         named = [Path(name) for text in texts for name in (text, f"{text.partition(':')[0]}.py")]
         lost = [str(path) for path in named if not path.exists() and (start / path).exists()]

@@ -81,13 +81,17 @@ def tokenizer() -> Any:
     return character_tokenizer("abcdefghijklmnopqrstuvwxyz: \n", words=words)
 
 
-def train(config: TicketLM, words: Any) -> Any:
-    """Trains a model with the tokenizer `words` to answer every ticket of a text from the tickets before it."""
-    streams = Streams(config.seed)
-    shape = Lfm2Config(
+def shape_of(words: Any, width: int) -> Lfm2Config:
+    """Returns the shape of a model of two layers that learns in seconds to answer from demonstrations.
+
+    Args:
+        words: its tokenizer.
+        width: its hidden size.
+    """
+    return Lfm2Config(
         vocab_size=len(words),
-        hidden_size=config.width,
-        intermediate_size=3 * config.width,
+        hidden_size=width,
+        intermediate_size=3 * width,
         num_hidden_layers=2,
         num_attention_heads=4,
         num_key_value_heads=4,
@@ -98,9 +102,14 @@ def train(config: TicketLM, words: Any) -> Any:
         eos_token_id=words.eos_token_id,
         pad_token_id=words.pad_token_id,
     )
+
+
+def train(config: TicketLM, words: Any) -> Any:
+    """Trains a model with the tokenizer `words` to answer every ticket of a text from the tickets before it."""
+    streams = Streams(config.seed)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(streams.seed("ticket_lm"))
-        model: Any = Lfm2ForCausalLM(shape)
+        model: Any = Lfm2ForCausalLM(shape_of(words, config.width))
     random = streams.numpy("ticket_lm")
 
     def loss(step: int) -> Tensor:
