@@ -111,8 +111,8 @@ def verl(name: str) -> Difference:
     from verl.workers.config import ActorConfig, PolicyLossConfig
     from verl.workers.utils.losses import ppo_loss
 
-    from groupwise.integrations.verl import register
-    from groupwise.integrations.verl.register import keys
+    from groupwise_trainers.verl import register
+    from groupwise_trainers.verl.register import keys
 
     objective, tensors = Objective.preset(name), case()
     lines = register(objective, name=f"conformance_{name}")
@@ -181,7 +181,7 @@ def skyrl(name: str) -> Difference:
     from skyrl.train.config import AlgorithmConfig
     from skyrl.train.config.config import DynamicSamplingConfig
 
-    from groupwise.integrations.skyrl import PREFIX, keys, register
+    from groupwise_trainers.skyrl import PREFIX, keys, register
 
     objective, tensors = Objective.preset(name), case()
     registered = register(objective, name=f"conformance_{name}")[0].partition("=")[2]
@@ -232,7 +232,7 @@ def trl(name: str) -> Difference:
     from tests.integrations.trl import tiny
     from transformers import TrainerCallback
 
-    from groupwise.integrations.trl import GRPOTrainer
+    from groupwise_trainers.trl import GRPOTrainer
 
     # TRL draws a fixed number of prompts.
     objective = Objective.preset(name)

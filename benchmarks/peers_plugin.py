@@ -60,7 +60,7 @@ if (num_steps := int(os.environ.get("PEERS_STEPS", "0"))) > 0:
 vars(importlib.import_module("trl.import_utils"))["__getattr__"] = _asked_later
 if os.environ["PEERS_TRAINER"] == "groupwise":
     warnings.filterwarnings("ignore", category=UserWarning, module="groupwise")
-    from groupwise.integrations.trl import GRPOTrainer
+    from groupwise_trainers.trl import GRPOTrainer
 
     trl.GRPOTrainer = GRPOTrainer
 

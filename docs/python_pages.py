@@ -123,9 +123,9 @@ PAGES: dict[str, tuple[str, str, tuple[str, ...]]] = {
         "Inside other trainers",
         "The same objectives inside TRL, verl and SkyRL.",
         (
-            "groupwise.integrations.trl.GRPOTrainer",
-            "groupwise.integrations.verl.register",
-            "groupwise.integrations.skyrl.register",
+            "groupwise_trainers.trl.GRPOTrainer",
+            "groupwise_trainers.verl.register",
+            "groupwise_trainers.skyrl.register",
         ),
     ),
     "run_folders": (

@@ -11,7 +11,7 @@ import sys
 from datasets import Dataset
 from trl import GRPOConfig
 
-from groupwise.integrations.trl import GRPOTrainer
+from groupwise_trainers.trl import GRPOTrainer
 
 
 def many_ones(completions: list[str], **columns: object) -> list[float]:

@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from groupwise.experiment import Experiment, load_experiment
     from groupwise.experiment.from_python import resume, train
     from groupwise.experiment.loaded_run import load_run
-    from groupwise.integrations.trl import from_trl
     from groupwise.objective import Objective
     from groupwise.records import Rollouts, Scored
 
@@ -27,7 +26,7 @@ __all__ = [
     "Rollouts",
     "Scored",
     "Selector",  # pyright: ignore[reportUnsupportedDunderAll]
-    "from_trl",
+    "from_trl",  # pyright: ignore[reportUnsupportedDunderAll]
     "load_experiment",
     "load_run",
     "resume",
@@ -41,7 +40,6 @@ _MODULE_OF_NAME = {
     "Objective": "groupwise.objective",
     "Rollouts": "groupwise.records",
     "Scored": "groupwise.records",
-    "from_trl": "groupwise.integrations.trl",
     "load_experiment": "groupwise.experiment.loading",
     "load_run": "groupwise.experiment.loaded_run",
     "resume": "groupwise.experiment.from_python",

@@ -1,8 +1,8 @@
 """Objects that other packages bring under a name, by entry points: those of `groupwise.names`, and the verbs of the
 command.
 
-The packages `groupwise_images`, `groupwise_selection`, `groupwise_look` and `groupwise_tinker` come in this way, as a
-stranger's do: this package imports none of them.
+The packages beside this one (`groupwise_images`, `groupwise_trainers`, ...) come in this way, as a stranger's do: this
+package imports none of them.
 """
 
 from __future__ import annotations

@@ -50,7 +50,7 @@ IMPORTERS = {
     "groupwise/plugins.py": "what installed packages bring, by the names of their entry points",
     "groupwise_images/reward/lpips.py": "a part of torchvision by its own name",
     "groupwise/training/distributed.py": "a part of torch by its own name",
-    "groupwise/integrations/foreign.py": "a part of verl or SkyRL by its own name",
+    "groupwise_trainers/foreign.py": "a part of verl or SkyRL by its own name",
     "groupwise/reward/programs/isolated_test/tester.py": "returns of a program that is examined, behind the wall",
     "groupwise/reward/programs/isolated_test/plain_data.py": "modules of types that the file itself lists",
     "groupwise/__init__.py": "rooms of the package",

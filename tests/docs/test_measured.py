@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 from benchmarks.false_calls import SEEDS, SIDES, VARIANTS, WORLDS, table
 
-from groupwise.integrations.skyrl import loss_refusals as skyrl_refusals
-from groupwise.integrations.verl.register import loss_refusals as verl_refusals
 from groupwise.objective import Objective
 from groupwise.objective.preset import method_names
+from groupwise_trainers.skyrl import loss_refusals as skyrl_refusals
+from groupwise_trainers.verl.register import loss_refusals as verl_refusals
 
 ROOT = Path(__file__).parents[2]
 FALSE_CALLS = json.loads((ROOT / "benchmarks" / "results" / "false_calls.json").read_text())

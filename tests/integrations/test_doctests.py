@@ -13,7 +13,7 @@ import pytest
     "name",
     [
         "groupwise_selection.dspy",
-        *(f"groupwise.integrations.trl.{part}" for part in ("experiment", "keys", "trainer", "version")),
+        *(f"groupwise_trainers.trl.{part}" for part in ("experiment", "keys", "trainer", "version")),
     ],
 )
 def test_the_examples_run(name: str) -> None:

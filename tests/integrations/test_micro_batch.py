@@ -6,11 +6,11 @@ import pytest
 import torch
 from tests.marks import slow_but
 
-from groupwise.integrations.foreign import group_advantage
-from groupwise.integrations.micro_batch import step_share
 from groupwise.objective import Objective
 from groupwise.objective.preset import method_names
 from groupwise.statistics import finish
+from groupwise_trainers.foreign import group_advantage
+from groupwise_trainers.micro_batch import step_share
 
 MASK = torch.ones(4, 3)
 ADVANTAGES = torch.tensor([1.0, -1.0, 1.0, -1.0])[:, None].expand(4, 3)

@@ -9,7 +9,7 @@ import pytest
 from tests.integrations.skyrl.test_register import skyrl_registries
 from tests.integrations.verl.test_register import registries
 
-from groupwise.integrations.verl.__main__ import main
+from groupwise_trainers.verl.__main__ import main
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "guide" / "integrations.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"^```py\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
@@ -51,7 +51,7 @@ def test_verl(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_the_printed_command_of_verl(capsys: pytest.CaptureFixture[str]) -> None:
-    command = re.search(r"^python -m groupwise.integrations.verl (.+)$", PAGE, re.MULTILINE)
+    command = re.search(r"^python -m groupwise_trainers.verl (.+)$", PAGE, re.MULTILINE)
     assert command is not None
     assert main(command.group(1).split()) == 0
     first, *lines = capsys.readouterr().out.splitlines()

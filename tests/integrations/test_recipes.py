@@ -16,10 +16,10 @@ import torch
 from benchmarks.conformance import GROUPS, LENGTHS, MICRO_BATCHES, REWARDS, case
 from torch import Tensor
 
-from groupwise.integrations.micro_batch import AGGREGATIONS, micro_batch_loss, refusals
 from groupwise.objective import Objective
 from groupwise.objective.preset import method_names
 from groupwise.records import Rollouts, Scored
+from groupwise_trainers.micro_batch import AGGREGATIONS, micro_batch_loss, refusals
 
 GUIDE = Path(__file__).resolve().parents[2] / "docs" / "guide"
 SAMPLER = ("behaviour_log_prob",)

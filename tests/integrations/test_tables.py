@@ -11,8 +11,8 @@ import pytest
 from tests.integrations.trl import tiny
 from trl import GRPOConfig
 
-from groupwise.integrations.trl.keys import DECIDED, objective_of
 from groupwise.objective import Objective
+from groupwise_trainers.trl.keys import DECIDED, objective_of
 
 pytestmark = pytest.mark.slow
 

@@ -149,7 +149,7 @@ def through_ray(rows: dict[str, list[Any]]) -> list[dict[str, Any]]:
     """
     import ray
 
-    from groupwise.integrations.skyrl import register
+    from groupwise_trainers.skyrl import register
 
     folder = str(Path(__file__).parents[2])
     paths = [f"{folder}/src", f"{folder}/tests/oracles"]

@@ -223,7 +223,7 @@ def through_verl(given: dict[str, list[Any]]) -> dict[str, Any]:
     from tensordict import TensorDict
     from verl.workers.utils.losses import ppo_loss
 
-    from groupwise.integrations.verl import register
+    from groupwise_trainers.verl import register
 
     register("dual_clip", name="groupwise_vanilla")
     register(

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from groupwise.integrations.skyrl import policy_loss, register
 from groupwise.objective import Objective
+from groupwise_trainers.skyrl import policy_loss, register
 
 STAND_IN = """
 class Registry:

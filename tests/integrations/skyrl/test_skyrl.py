@@ -9,9 +9,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from groupwise.integrations.skyrl import advantage_estimator, loss_refusals, policy_loss
 from groupwise.objective import Objective
 from groupwise.objective.preset import method_names
+from groupwise_trainers.skyrl import advantage_estimator, loss_refusals, policy_loss
 
 GOLDEN = json.loads((Path(__file__).parents[2] / "golden" / "skyrl_0_3.json").read_text(encoding="utf-8"))
 ROWS: dict[str, Tensor] = {name: torch.tensor(rows, dtype=torch.float64) for name, rows in GOLDEN["batch"].items()}

@@ -10,7 +10,7 @@ from safetensors.torch import save_file
 from tests.integrations.trl import tiny
 from tests.integrations.trl.test_trainer import answers, run
 
-from groupwise.integrations.trl import GRPOTrainer
+from groupwise_trainers.trl import GRPOTrainer
 
 # TRL's own sampler is not needed here: every process answers by the place of a prompt among those of all processes.
 OBJECTIVES: dict[str, dict[str, object]] = {

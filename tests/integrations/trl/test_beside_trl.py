@@ -17,7 +17,7 @@ from tests.integrations.trl.test_trainer import Gradients, losses, run, same
 from torch import Tensor
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from groupwise.integrations.trl import GRPOTrainer
+from groupwise_trainers.trl import GRPOTrainer
 
 pytestmark = pytest.mark.slow
 

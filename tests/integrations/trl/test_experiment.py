@@ -18,9 +18,9 @@ from trl import GRPOConfig, GRPOTrainer
 
 import groupwise
 from groupwise.config import ConfigError
-from groupwise.integrations.trl import objective_of
-from groupwise.integrations.trl.keys import DECIDED, MAPPED, REFUSED, ignored_fields
 from groupwise.training.optimiser_config import OptimiserConfig
+from groupwise_trainers.trl import objective_of
+from groupwise_trainers.trl.keys import DECIDED, MAPPED, REFUSED, ignored_fields
 
 pytestmark = pytest.mark.slow
 

@@ -5,11 +5,11 @@ import pytest
 from tests.integrations.trl import tiny
 
 from groupwise.config import difference
-from groupwise.integrations.trl.keys import contradictions, objective_of
 from groupwise.objective import Objective
 from groupwise.objective.credit import OffPolicyMask, TopEntropy
 from groupwise.objective.objective import warnings as doubts
 from groupwise.schedule import Threshold
+from groupwise_trainers.trl.keys import contradictions, objective_of
 
 pytestmark = pytest.mark.slow
 

@@ -15,11 +15,11 @@ from tests.integrations.trl.process_worker import OBJECTIVES
 from trl import GRPOConfig
 from trl import GRPOTrainer as TRLTrainer
 
-from groupwise.integrations.trl.keys import DECIDED, refusals, remarks
-from groupwise.integrations.trl.rollouts import Window
-from groupwise.integrations.trl.version import missing
 from groupwise.objective import Objective
 from groupwise.records import Rollouts, Scored
+from groupwise_trainers.trl.keys import DECIDED, refusals, remarks
+from groupwise_trainers.trl.rollouts import Window
+from groupwise_trainers.trl.version import missing
 
 pytestmark = pytest.mark.slow
 
@@ -95,7 +95,7 @@ def test_trl_that_is_absent_or_another_is_named_with_what_to_write(
     tmp_path: Path, version: str | None, expected: str
 ) -> None:
     (tmp_path / "trl.py").write_text("raise ImportError('absent')" if version is None else f"__version__ = '{version}'")
-    code = f"import sys; sys.path.insert(0, {str(tmp_path)!r})\nimport groupwise.integrations.trl"
+    code = f"import sys; sys.path.insert(0, {str(tmp_path)!r})\nimport groupwise_trainers.trl"
     process = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert expected in process.stderr
     assert "pip install 'trl>=1.16,<2'" in process.stderr

@@ -19,7 +19,7 @@ from trl.rewards import (
 )
 
 import groupwise
-from groupwise.integrations.trl import GRPOTrainer
+from groupwise_trainers.trl import GRPOTrainer
 
 pytestmark = pytest.mark.slow
 

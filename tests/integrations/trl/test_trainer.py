@@ -19,10 +19,10 @@ from torch import Tensor
 from transformers import TrainerCallback
 
 from groupwise.config import ConfigError, flatten
-from groupwise.integrations.trl import GRPOTrainer
-from groupwise.integrations.trl.trainer import STATE_FILE
 from groupwise.objective import Objective
 from groupwise.objective.preset import method_names
+from groupwise_trainers.trl import GRPOTrainer
+from groupwise_trainers.trl.trainer import STATE_FILE
 
 pytestmark = pytest.mark.slow
 

@@ -7,11 +7,11 @@ import pytest
 import torch
 
 from groupwise.config import ConfigError
-from groupwise.integrations.verl import policy_loss, register
-from groupwise.integrations.verl.__main__ import main
-from groupwise.integrations.verl.register import load, register_all
 from groupwise.objective import Objective
 from groupwise.objective.preset import method_names
+from groupwise_trainers.verl import policy_loss, register
+from groupwise_trainers.verl.__main__ import main
+from groupwise_trainers.verl.register import load, register_all
 
 STAND_IN = """
 POLICY, ADV_ESTIMATOR_REGISTRY = {}, {}
@@ -78,11 +78,11 @@ def test_a_loss_alone_leaves_the_advantage_to_verl() -> None:
 def test_neither_library_is_imported_unasked_and_an_absent_one_is_named() -> None:
     code = """
 import sys
-import groupwise, groupwise.objective, groupwise.integrations
+import groupwise, groupwise.objective, groupwise_trainers
 from groupwise.config import ConfigError
-from groupwise.integrations.verl import policy_loss, register
-from groupwise.integrations.verl.__main__ import main
-from groupwise.integrations.verl.register import load, register_all
+from groupwise_trainers.verl import policy_loss, register
+from groupwise_trainers.verl.__main__ import main
+from groupwise_trainers.verl.register import load, register_all
 print([name for name in ("transformers", "trl", "verl", "datasets", "peft") if name in sys.modules])
 sys.modules["verl"] = None
 register("grpo")

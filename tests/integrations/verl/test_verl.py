@@ -9,9 +9,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from groupwise.integrations.verl import advantage_estimator, policy_loss
 from groupwise.objective import Objective
 from groupwise.objective.preset import method_names
+from groupwise_trainers.verl import advantage_estimator, policy_loss
 
 GOLDEN = json.loads((Path(__file__).parents[2] / "golden" / "verl_0_9.json").read_text(encoding="utf-8"))
 GIVEN: dict[str, Tensor] = {name: torch.tensor(rows, dtype=torch.float64) for name, rows in GOLDEN["batch"].items()}
@@ -112,7 +112,7 @@ SERVED = [name for name in method_names() if name not in ("clip_cov", "kl_cov", 
 
 @pytest.mark.parametrize("name", SERVED)
 def test_every_other_preset_is_finite(name: str) -> None:
-    from groupwise.integrations.verl.register import keys
+    from groupwise_trainers.verl.register import keys
 
     objective = Objective.preset(name)
     said = {

@@ -29,7 +29,7 @@ def too_different(version: str) -> str | None:
     if numbers[:1] == WRITTEN_FOR[:1] and numbers >= WRITTEN_FOR:
         return None
     return (
-        f"groupwise.integrations.trl goes with TRL 1.16 and later versions 1.x, and {version} is installed; write: pip"
+        f"groupwise_trainers.trl goes with TRL 1.16 and later versions 1.x, and {version} is installed; write: pip"
         " install 'trl>=1.16,<2'"
     )
 

@@ -1,11 +1,11 @@
-"""Prints what to write for a method in verl: `python -m groupwise.integrations.verl gspo trust.high=0.0005`."""
+"""Prints what to write for a method in verl: `python -m groupwise_trainers.verl gspo trust.high=0.0005`."""
 
 import sys
 from collections.abc import Sequence
 
 from groupwise.config import ConfigError
-from groupwise.integrations.foreign import named
-from groupwise.integrations.verl.register import VARIABLE, VERL, edited_methods, loss_refusals
+from groupwise_trainers.foreign import named
+from groupwise_trainers.verl.register import VARIABLE, VERL, edited_methods, loss_refusals
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -14,7 +14,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     words = list(sys.argv[1:] if arguments is None else arguments)
     if not words or words[0] in ("-h", "--help"):
-        print("write: python -m groupwise.integrations.verl METHOD [key=value ...]")
+        print("write: python -m groupwise_trainers.verl METHOD [key=value ...]")
         return 0 if words else 2
     try:
         [(method, edits)] = edited_methods(" ".join(words))

@@ -6,11 +6,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from groupwise.integrations.foreign import Estimator, Trainer, module_of, named, refuse
-from groupwise.integrations.micro_batch import policy_term, step_share
 from groupwise.objective import Objective
 from groupwise.objective.aggregate import TokenMean
 from groupwise.statistics import finish
+from groupwise_trainers.foreign import Estimator, Trainer, module_of, named, refuse
+from groupwise_trainers.micro_batch import policy_term, step_share
 
 # The values that an objective needs in SkyRL's own keys: SkyRL computes the KL term, the entropy bonus, the divisor
 # and the filter of groups outside the policy loss, by these keys.

@@ -9,8 +9,8 @@ from trl.trainer.grpo_config import GRPOConfig
 
 from groupwise.config import validate
 from groupwise.experiment.counterparts import rows
-from groupwise.integrations.foreign import unmet_needs
 from groupwise.objective import Objective
+from groupwise_trainers.foreign import unmet_needs
 
 DECIDED: dict[str, tuple[str, ...]] = {
     "loss_type": ("trust.kind", "aggregation.kind"),

@@ -9,10 +9,10 @@ from typing import Any
 
 from torch import Tensor
 
-from groupwise.integrations.foreign import Estimator, Trainer, module_of, named, refuse
-from groupwise.integrations.micro_batch import policy_term, step_share
 from groupwise.objective import Objective
 from groupwise.statistics import finish
+from groupwise_trainers.foreign import Estimator, Trainer, module_of, named, refuse
+from groupwise_trainers.micro_batch import policy_term, step_share
 
 # The values that an objective needs in verl's own keys: verl computes the KL term, the entropy bonus, the divisor and
 # the filter of groups outside the policy loss, by these keys.
@@ -211,7 +211,7 @@ def algorithms() -> Any:
 #
 #     GROUPWISE_VERL="gspo trust.high=0.0005; dapo trust.high=0.3"
 #
-# `python -m groupwise.integrations.verl gspo trust.high=0.0005` prints that variable and the overrides to write.
+# `python -m groupwise_trainers.verl gspo trust.high=0.0005` prints that variable and the overrides to write.
 
 VARIABLE = "GROUPWISE_VERL"
 

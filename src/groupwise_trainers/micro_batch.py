@@ -6,12 +6,12 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from groupwise.integrations.foreign import loss_refusals, refuse
 from groupwise.objective import Objective
 from groupwise.objective.batch import Acted, Batch
 from groupwise.objective.divergence import NoDivergence
 from groupwise.records import Loss, Scored
 from groupwise.schedule import Constant
+from groupwise_trainers.foreign import loss_refusals, refuse
 
 MicroBatchLoss = Callable[..., Loss]
 AGGREGATIONS = ("token_mean", "member_mean", "member_sum", "fixed_length")

@@ -22,8 +22,13 @@ from trl.trainer.utils import add_fused_lm_head, get_config_model_id
 from groupwise.causal_lm.prompt import encode_prompts, render_chat, without_nulls
 from groupwise.causal_lm.sampler import end_ids, written_texts
 from groupwise.config import ConfigError, difference, validate
-from groupwise.integrations.trl.keys import DECIDED, contradictions, objective_of, passes, refusals, remarks
-from groupwise.integrations.trl.rollouts import (
+from groupwise.objective import Objective
+from groupwise.objective.batch import ObjectiveState
+from groupwise.objective.objective import warnings as doubts
+from groupwise.records import Scored
+from groupwise.statistics import Statistic, add, finish, reduce_statistics
+from groupwise_trainers.trl.keys import DECIDED, contradictions, objective_of, passes, refusals, remarks
+from groupwise_trainers.trl.rollouts import (
     Sampled,
     Window,
     behaviour_log_prob,
@@ -31,17 +36,12 @@ from groupwise.integrations.trl.rollouts import (
     gathered_rollouts,
     local_members,
 )
-from groupwise.integrations.trl.version import missing
-from groupwise.objective import Objective
-from groupwise.objective.batch import ObjectiveState
-from groupwise.objective.objective import warnings as doubts
-from groupwise.records import Scored
-from groupwise.statistics import Statistic, add, finish, reduce_statistics
+from groupwise_trainers.trl.version import missing
 
 STATE_FILE = "groupwise_objective.json"
 if lacking := list(missing(TRLTrainer, {field.name for field in fields(GRPOConfig)}, set(DECIDED))):
     raise ImportError(
-        f"TRL {trl.__version__} lacks {', '.join(lacking)}, on which groupwise.integrations.trl builds; write: pip"
+        f"TRL {trl.__version__} lacks {', '.join(lacking)}, on which groupwise_trainers.trl builds; write: pip"
         " install 'trl>=1.16,<1.17'"
     )
 _ROW = "groupwise_row"

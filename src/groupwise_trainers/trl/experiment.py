@@ -11,10 +11,10 @@ from trl.trainer.grpo_config import GRPOConfig
 from groupwise.config import ConfigError, validate
 from groupwise.experiment.arguments import ATTRIBUTES, numbered
 from groupwise.experiment.object_record import import_path_of
-from groupwise.integrations.trl.keys import ignored_fields, objective_of, refused_fields
-from groupwise.integrations.trl.trainer import adapter, refused_arguments, tool_turns
 from groupwise.objective import Objective
 from groupwise.reward import CallableReward
+from groupwise_trainers.trl.keys import ignored_fields, objective_of, refused_fields
+from groupwise_trainers.trl.trainer import adapter, refused_arguments, tool_turns
 
 
 @final

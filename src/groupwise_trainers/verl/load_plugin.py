@@ -2,7 +2,7 @@
 
 import sys
 
-from groupwise.integrations.verl.register import load
+from groupwise_trainers.verl.register import load
 
 # Tools that read every module of a package import this one without verl.
 if "verl" in sys.modules:

@@ -4,6 +4,6 @@ the overrides of verl's keys that go with it; what verl cannot carry is refused 
 Needs nothing of groupwise but torch and pydantic, so that it can be installed with verl's own pins.
 """
 
-from groupwise.integrations.verl.register import advantage_estimator, policy_loss, register
+from groupwise_trainers.verl.register import advantage_estimator, policy_loss, register
 
 __all__ = ["advantage_estimator", "policy_loss", "register"]

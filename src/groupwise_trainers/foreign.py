@@ -33,9 +33,9 @@ def module_of(path: str, needed: Sequence[str], room: str, requirement: str) -> 
     Example:
         >>> module_of("math", ["sqrt", "cubed"], "verl", "verl==0.9.1")
         Traceback (most recent call last):
-        ImportError: groupwise.integrations.verl needs verl 0.9.1, and the one that is installed has no cubed in math; write: pip install verl==0.9.1
+        ImportError: groupwise_trainers.verl needs verl 0.9.1, and the one that is installed has no cubed in math; write: pip install verl==0.9.1
     """  # noqa: E501
-    needs = f"groupwise.integrations.{room} needs {requirement.replace('==', ' ')}"
+    needs = f"groupwise_trainers.{room} needs {requirement.replace('==', ' ')}"
     try:
         module = import_module(path)
     except ImportError as error:
