@@ -17,10 +17,10 @@ import torch
 from torch import Tensor
 
 from groupwise.causal_lm.config import BuiltinEngine, EngineConfig, SamplingConfig
-from groupwise.causal_lm.engine.turns import Request, Turn, as_completions, padded, take_turns
 from groupwise.causal_lm.loading import load_tokenizer
 from groupwise.causal_lm.sampler import Completions, Engine, GroupBatch
 from groupwise.causal_lm.scoring import ScoringInputs
+from groupwise.causal_lm.turns import Request, Turn, as_completions, padded, take_turns
 from groupwise.config import ConfigError
 from groupwise.domain.exported import Card, Export
 from groupwise.domain.language.config import LanguageConfig
@@ -171,7 +171,7 @@ def _padded(rows: Sequence[Sequence[float]], mask: Tensor) -> Tensor:
     return torch.where(mask.cpu(), values, 0.0)
 
 
-def _check_engine(engine: EngineConfig) -> None:
+def _check_engine(engine: Any) -> None:
     if not isinstance(engine, BuiltinEngine):
         raise ConfigError(
             f'engine.kind = "{engine.kind}" with model.kind = "tinker": the server samples itself; leave engine out'

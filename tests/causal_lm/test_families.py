@@ -15,7 +15,6 @@ from transformers import CONFIG_MAPPING, AutoModelForCausalLM
 
 from groupwise.causal_lm.backbone import Backbone
 from groupwise.causal_lm.config import BuiltinEngine, CausalLMConfig, SamplingConfig, TransformersEngine
-from groupwise.causal_lm.engine import open_engine
 from groupwise.causal_lm.loading import load
 from groupwise.causal_lm.sampler import GroupBatch
 from groupwise.causal_lm.scoring import ScoringInputs, score
@@ -135,9 +134,7 @@ def check(model: Any, engine: BuiltinEngine | TransformersEngine) -> None:
     and more.
     """
     backbone = Backbone(model)
-    drawn = open_engine(engine, backbone, None).sample(
-        GroupBatch(PROMPTS, 2, SamplingConfig(max_new_tokens=6), range(4))
-    )
+    drawn = engine.open(backbone, None).sample(GroupBatch(PROMPTS, 2, SamplingConfig(max_new_tokens=6), range(4)))
     prompts = [prompt for prompt in PROMPTS for _ in range(2)]
     for member, tokens in enumerate(drawn.token_lists()):
         with torch.no_grad():
@@ -161,7 +158,7 @@ def test_a_decoder_is_scored_as_it_was_sampled(family: str) -> None:
 def test_a_recurrent_or_hybrid_family_is_refused_with_what_to_write_and_that_is_right(family: str) -> None:
     model = build(family, RECURRENT[family])
     with pytest.raises(ConfigError, match=r'keeps a recurrent state .* write domain\.engine\.kind = "transformers"$'):
-        open_engine(BuiltinEngine(), Backbone(model), None)
+        BuiltinEngine().open(Backbone(model), None)
     check(model, TransformersEngine())
 
 
@@ -176,7 +173,7 @@ def test_a_family_whose_cache_the_sampler_hands_on_wrongly_is_refused() -> None:
             r' domain\.engine\.kind = "transformers"$'
         ),
     ):
-        open_engine(BuiltinEngine(), Backbone(model), None)
+        BuiltinEngine().open(Backbone(model), None)
     check(model, TransformersEngine())
 
 

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from groupwise.causal_lm.config import VllmEngine
-from groupwise.causal_lm.engine.started import StartedServer
+from groupwise_vllm.config import VllmEngine
+from groupwise_vllm.started import StartedServer
 
 ROOT = Path(__file__).parents[2]
 ENGINES = Path(os.environ.get("GROUPWISE_ENGINES", ROOT / ".engines"))

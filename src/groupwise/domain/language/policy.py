@@ -17,7 +17,6 @@ from torch.distributed.device_mesh import DeviceMesh
 from groupwise.causal_lm import scoring
 from groupwise.causal_lm.backbone import Backbone, router_remark
 from groupwise.causal_lm.config import BuiltinEngine, EngineConfig
-from groupwise.causal_lm.engine import open_engine
 from groupwise.causal_lm.loading import LoadedLM, checked, fit_tokenizer, load, prepared, read_config, save, unused_rows
 from groupwise.causal_lm.sampler import Completions, Engine, GroupBatch, end_ids
 from groupwise.causal_lm.scoring import ScoringInputs
@@ -124,10 +123,8 @@ class LocalPolicy(Policy):
         self.max_positions = self.backbone.max_positions
         router = router_remark(self.backbone.config)
         self.remarks: Sequence[str] = [*([router] if router else []), *unused_rows(self.module, self.tokenizer)]
-        self.engine = open_engine(engine, self.backbone, self.tokenizer)
-        self.live_engine = (
-            self.engine if self.engine.live else open_engine(BuiltinEngine(), self.backbone, self.tokenizer)
-        )
+        self.engine = engine.open(self.backbone, self.tokenizer)
+        self.live_engine = self.engine if self.engine.live else BuiltinEngine().open(self.backbone, self.tokenizer)
 
     @property
     def device(self) -> torch.device:  # pyright: ignore[reportIncompatibleVariableOverride]

@@ -8,11 +8,12 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, final
 
-from groupwise.causal_lm.config import SamplingConfig, VllmEngine
-from groupwise.causal_lm.engine.checks import check_length, check_vocabulary
-from groupwise.causal_lm.engine.proof import Difference, Proof
-from groupwise.causal_lm.engine.server import LONGEST_REST, EngineError, Interrupted, Piece, Server, request_body
-from groupwise.causal_lm.engine.transport import Transport, named
+from groupwise.causal_lm.config import SamplingConfig
+from groupwise_vllm.checks import check_length, check_vocabulary
+from groupwise_vllm.config import VllmEngine
+from groupwise_vllm.proof import Difference, Proof
+from groupwise_vllm.server import LONGEST_REST, EngineError, Interrupted, Piece, Server, request_body
+from groupwise_vllm.transport import Transport, named
 
 log = logging.getLogger("groupwise")
 

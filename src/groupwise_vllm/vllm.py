@@ -12,20 +12,21 @@ import torch
 from torch import Tensor
 
 from groupwise.causal_lm.backbone import Backbone
-from groupwise.causal_lm.config import SamplingConfig, VllmEngine
+from groupwise.causal_lm.config import SamplingConfig
 from groupwise.causal_lm.decode import Stops
-from groupwise.causal_lm.engine.checks import too_short
-from groupwise.causal_lm.engine.fleet import Fleet
-from groupwise.causal_lm.engine.proof import Difference, Proof
-from groupwise.causal_lm.engine.server import WITHOUT_PROXY, EngineError, Interrupted, request_body
-from groupwise.causal_lm.engine.started import StartedServer
-from groupwise.causal_lm.engine.transport import open_transport
-from groupwise.causal_lm.engine.turns import Request, Turn, converse
 from groupwise.causal_lm.sampler import Completions, Engine, Gathers, GroupBatch, end_ids
+from groupwise.causal_lm.turns import Request, Turn, converse
 from groupwise.config import ConfigError
 from groupwise.learner.shards import local_part
 from groupwise.processes import num_processes, process_rank
 from groupwise.replies import certificates
+from groupwise_vllm.checks import too_short
+from groupwise_vllm.config import VllmEngine
+from groupwise_vllm.fleet import Fleet
+from groupwise_vllm.proof import Difference, Proof
+from groupwise_vllm.server import WITHOUT_PROXY, EngineError, Interrupted, request_body
+from groupwise_vllm.started import StartedServer
+from groupwise_vllm.transport import open_transport
 
 _T = TypeVar("_T")
 
@@ -38,7 +39,7 @@ _INTEGERS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 @final
 class Vllm(Engine):
-    """An engine that calls servers; see `groupwise.causal_lm.config.VllmEngine`. Requests of a group share their
+    """An engine that calls servers; see `groupwise_vllm.config.VllmEngine`. Requests of a group share their
     prompt, which the server's prefix cache forwards once.
 
     Raises:

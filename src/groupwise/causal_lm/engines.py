@@ -16,9 +16,9 @@ from groupwise.causal_lm import sampler
 from groupwise.causal_lm.backbone import Backbone, base_of
 from groupwise.causal_lm.config import BuiltinEngine, SamplingConfig, TransformersEngine
 from groupwise.causal_lm.decode import DistributionError, Stops
-from groupwise.causal_lm.engine.turns import Request, Turn, converse
 from groupwise.causal_lm.sampler import Builtin, Completions, Engine, GroupBatch, end_ids
 from groupwise.causal_lm.scoring import ScoringInputs, score
+from groupwise.causal_lm.turns import Request, Turn, converse
 from groupwise.config import ConfigError
 from groupwise.processes import is_out_of_memory
 

@@ -32,9 +32,9 @@ from torch import Tensor
 
 from groupwise.causal_lm import scoring
 from groupwise.causal_lm.backbone import Backbone
-from groupwise.causal_lm.engine.server import Piece
 from groupwise.causal_lm.sampler import Completions, GroupBatch
 from groupwise.causal_lm.scoring import ScoringInputs
+from groupwise_vllm.server import Piece
 
 NUM_PROMPTS, NUM_TOKENS = 8, 16
 """The number of prompts of a proof, and of tokens that a server samples for each."""

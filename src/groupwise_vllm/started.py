@@ -15,11 +15,11 @@ from typing import Any, final
 
 import torch
 
-from groupwise.causal_lm.config import VllmEngine
-from groupwise.causal_lm.engine.server import EngineError
-from groupwise.causal_lm.engine.transport import scratch_folder, without_adapter
 from groupwise.causal_lm.loading import save
 from groupwise.config import ConfigError
+from groupwise_vllm.config import VllmEngine
+from groupwise_vllm.server import EngineError
+from groupwise_vllm.transport import scratch_folder, without_adapter
 
 _SUPERVISOR = Path(__file__).with_name("supervisor.py")
 _PREFIX = re.compile(r"^\(\w+ pid=\d+\) (?:ERROR \S+ \S+ \[\S+\] )?")

@@ -10,7 +10,7 @@ from typing import Any
 
 from torch import nn
 
-from groupwise.causal_lm.engine.server import EngineError, Interrupted, Server
+from groupwise_vllm.server import EngineError, Interrupted, Server
 
 
 async def ask(client: Any, server: Server, path: str, body: Mapping[str, Any], *, is_quick: bool = False) -> Any:

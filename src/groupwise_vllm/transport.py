@@ -23,12 +23,12 @@ from safetensors.torch import load_file, save_file
 
 from groupwise import file_lock
 from groupwise.causal_lm.backbone import base_of
-from groupwise.causal_lm.config import SyncFromPath, VllmEngine
-from groupwise.causal_lm.engine.checks import check_shape
-from groupwise.causal_lm.engine.server import EngineError, Interrupted, Server
 from groupwise.causal_lm.loading import save
 from groupwise.config import ConfigError, ImportPath, Problem, user_class, why_failed
 from groupwise.processes import is_out_of_memory
+from groupwise_vllm.checks import check_shape
+from groupwise_vllm.config import SyncFromPath, VllmEngine
+from groupwise_vllm.server import EngineError, Interrupted, Server
 
 # Folders that a run shares with its servers, in memory where the weights fit twice.
 

@@ -11,8 +11,9 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, final
 
-from groupwise.causal_lm.config import SamplingConfig, VllmEngine
+from groupwise.causal_lm.config import SamplingConfig
 from groupwise.replies import ReplyError, post
+from groupwise_vllm.config import VllmEngine
 
 _MAX_BYTES = 128 << 20
 """The size of a reply with a million tokens."""

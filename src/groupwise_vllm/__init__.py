@@ -1,0 +1,1 @@
+"""vLLM servers that sample for a language policy: `engine.kind = "vllm"`."""
