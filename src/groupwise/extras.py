@@ -1,7 +1,5 @@
 """The extras of this package, and the advice on which of them installs a missing package."""
 
-from __future__ import annotations
-
 import re
 from functools import lru_cache
 from importlib.metadata import PackageNotFoundError, requires

@@ -1,7 +1,5 @@
 """A lock on an open file, which the system releases when the process ends, even when it is killed."""
 
-from __future__ import annotations
-
 
 def take(descriptor: int, *, shared: bool = False) -> bool:
     """Locks an open file without waiting.

@@ -1,7 +1,5 @@
 """The memory that a pass takes and the memory that is available, in bytes."""
 
-from __future__ import annotations
-
 import os
 import weakref
 from collections.abc import Callable, Iterator

@@ -5,8 +5,6 @@ The packages beside this one (`groupwise_images`, `groupwise_trainers`, ...) com
 package imports none of them.
 """
 
-from __future__ import annotations
-
 from functools import lru_cache
 from importlib.metadata import EntryPoint, entry_points
 from importlib.util import find_spec

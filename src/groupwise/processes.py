@@ -1,7 +1,5 @@
 """Facts about this process, without torch and without a connection: its rank, its parent, its memory."""
 
-from __future__ import annotations
-
 import gc
 import os
 import signal

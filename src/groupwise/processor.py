@@ -1,7 +1,5 @@
 """The name of the processor and of its instructions, by which libraries choose their code and so its rounding."""
 
-from __future__ import annotations
-
 import os
 import platform
 from functools import lru_cache

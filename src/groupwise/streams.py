@@ -1,7 +1,5 @@
 """Named random streams: every draw is keyed by (seed, name, ids), so that a resumed run needs only its counters."""
 
-from __future__ import annotations
-
 import hashlib
 import random
 from typing import Any

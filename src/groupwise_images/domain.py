@@ -1,7 +1,5 @@
 """The base of the image domains: one model for all stages, and an evaluation that processes share."""
 
-from __future__ import annotations
-
 from abc import abstractmethod
 from typing import Any, Self
 

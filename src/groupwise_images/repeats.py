@@ -1,7 +1,5 @@
 """Tries, before a run, whether a user's degradation can be repeated: by its arguments and its generator alone."""
 
-from __future__ import annotations
-
 import random
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The laws of a pipeline's adapter: functions of the opened pipeline, and comparisons with the pipeline itself."""
 
-from __future__ import annotations
-
 import copy
 import math
 import tempfile

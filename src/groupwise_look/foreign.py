@@ -4,8 +4,6 @@
 columns whose meaning is ours are taken; rules whose metrics are not there stay silent.
 """
 
-from __future__ import annotations
-
 import csv
 import math
 import re

@@ -1,7 +1,5 @@
 """Methods of the result of `groupwise.train`: entry points of `groupwise.results`, each called with the run folder."""
 
-from __future__ import annotations
-
 from html import escape
 from itertools import islice
 from pathlib import Path

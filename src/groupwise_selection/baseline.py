@@ -2,8 +2,6 @@
 settings of some are chosen by the validation queries.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 
 import numpy as np

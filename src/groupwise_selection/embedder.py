@@ -1,7 +1,5 @@
 """Texts as vectors, by hashes of their parts. Imports no torch: an exported selector embeds without it."""
 
-from __future__ import annotations
-
 import hashlib
 import itertools
 import re

@@ -1,7 +1,5 @@
 """Results of greedy choices: metrics by the number of demonstrations, and records for people."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace

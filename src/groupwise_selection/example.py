@@ -1,7 +1,5 @@
 """The records of selection: examples, which may be shown, and queries with their pools, which are to be answered."""
 
-from __future__ import annotations
-
 import hashlib
 import unicodedata
 from collections import Counter

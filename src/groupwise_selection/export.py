@@ -2,8 +2,6 @@
 `groupwise_selection.selector`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any

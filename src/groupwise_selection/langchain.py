@@ -2,8 +2,6 @@
 `langchain-core`; imports no torch.
 """
 
-from __future__ import annotations
-
 from typing import Any, final
 
 from langchain_core.example_selectors import BaseExampleSelector

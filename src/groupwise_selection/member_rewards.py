@@ -2,8 +2,6 @@
 later prefixes.
 """
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Sequence
 from dataclasses import replace

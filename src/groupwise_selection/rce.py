@@ -2,8 +2,6 @@
 candidates.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from typing import Literal, final

@@ -1,7 +1,5 @@
 """Refusals of a server whose texts are too short, or whose model or tokenizer is another one than the trained."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import re

@@ -1,7 +1,5 @@
 """The servers of a run: which one serves a group, how each follows the weights, what happens where one fails."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import time

@@ -1,7 +1,5 @@
 """One vLLM server: its calls, each with a deadline, and its completions, token by token."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import json

@@ -1,7 +1,5 @@
 """A vLLM server that a run starts for itself on the loopback address, and ends."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import re

@@ -3,8 +3,6 @@ ended: `supervisor.py PARENT COMMAND ...`. It is a separate program because a ki
 the standard library alone.
 """
 
-from __future__ import annotations
-
 import contextlib
 import ctypes
 import os

@@ -4,8 +4,6 @@ A transport is two steps, `write` once a version and `send` once a server and ve
 IPC, an upload) is a class in one file of a user's: `domain.engine.sync = {kind = "callable", path = "mine:Class"}`.
 """
 
-from __future__ import annotations
-
 import contextlib
 import copy
 import os

@@ -1,7 +1,5 @@
 """vLLM servers as an engine: one completion request a member, by token ids, with the log-probs of what was sampled."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor

@@ -7,8 +7,6 @@ prompt for all of its continuations, or, where that saves more, the common begin
 demonstrations before different queries).
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator, Sequence
 

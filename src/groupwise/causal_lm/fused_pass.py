@@ -8,8 +8,6 @@ are
     dx = r (g w - x r^2 mean(g w x)),    dw = sum g x r
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

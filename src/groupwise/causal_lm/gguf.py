@@ -1,7 +1,5 @@
 """Models in GGUF files, on the disk or in an installed Python package: transformers reads one once into a folder."""
 
-from __future__ import annotations
-
 import hashlib
 import logging
 import tempfile

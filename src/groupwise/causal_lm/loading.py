@@ -2,8 +2,6 @@
 plain folder that transformers loads.
 """
 
-from __future__ import annotations
-
 import copy
 import warnings
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Prompts as texts and token ids: chats are rendered, and special tokens are written only where they are meant."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

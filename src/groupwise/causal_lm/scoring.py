@@ -7,8 +7,6 @@ attention never looks right, so a row's numbers do not depend on its padding. On
 through the head.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass

@@ -5,8 +5,6 @@ The model is Qwen3-shaped. A folder of type `qwen2` would not do: transformers r
 by its own class, which drops white space between tokens.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable
 from typing import Any

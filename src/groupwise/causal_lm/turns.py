@@ -4,8 +4,6 @@ The log-probs of the full distribution and the other fields are then computed by
 are the behaviour policy's.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field

@@ -5,8 +5,6 @@ any point therefore leaves the old content or the new one, and perhaps a hidden 
 ignore and `unfinished_writes` lists.
 """
 
-from __future__ import annotations
-
 import errno
 import os
 import re

@@ -1,7 +1,5 @@
 """The configuration of checkpoints: how often a run is saved, and which checkpoints stay."""
 
-from __future__ import annotations
-
 from typing import final
 
 from groupwise.config import Config

@@ -1,7 +1,5 @@
 """The checkpoints of one run: written completely or not at all, pruned by a rule, and readable after any crash."""
 
-from __future__ import annotations
-
 import json
 import re
 import shutil

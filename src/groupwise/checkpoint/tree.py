@@ -6,8 +6,6 @@ bit for bit: floats through Python's shortest repr, infinities and NaN by name, 
 them) as pairs. No pickle: loading a checkpoint never runs code.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import math

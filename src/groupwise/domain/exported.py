@@ -1,7 +1,5 @@
 """The request to export a trained model, and the text of its model card. Imports no torch."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path

@@ -6,8 +6,6 @@ Passes over one row and over a few give `fixed` and `per_row`. A size changes a 
 the state of a run: processes agree on the smallest, and a resumed run cuts as the run before it did.
 """
 
-from __future__ import annotations
-
 import gc
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final, TypeVar

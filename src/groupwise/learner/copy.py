@@ -1,7 +1,5 @@
 """A second set of a module's trained weights, which takes the live ones' place for the length of a block."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager

@@ -1,7 +1,5 @@
 """The class of an optimiser that is named from outside. Imports no torch."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any

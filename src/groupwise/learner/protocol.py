@@ -1,7 +1,5 @@
 """The protocol of a learner: the one owner of a policy's weights and of the optimiser that steps them."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field

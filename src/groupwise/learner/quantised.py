@@ -1,7 +1,5 @@
 """Refuses quantised weights before they are read: for none of their kinds is training known to be right."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

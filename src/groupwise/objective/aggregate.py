@@ -2,8 +2,6 @@
 the whole.
 """
 
-from __future__ import annotations
-
 from typing import Annotated, Any, ClassVar, Literal, final
 
 from jaxtyping import Float

@@ -1,7 +1,5 @@
 """A method as data: a published one with its paper, and one of a user's own, which changes another."""
 
-from __future__ import annotations
-
 import difflib
 from collections.abc import Mapping
 from pathlib import Path

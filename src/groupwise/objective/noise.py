@@ -1,7 +1,5 @@
 """The noise levels at which copies of a sample are noised."""
 
-from __future__ import annotations
-
 from typing import Literal, Self, final
 
 import torch

@@ -1,7 +1,5 @@
 """The base class of every configured reward: a weight, a time limit, and the consequence of a failure."""
 
-from __future__ import annotations
-
 from abc import abstractmethod
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass

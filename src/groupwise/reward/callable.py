@@ -1,7 +1,5 @@
 """A reward of the user's own: any Python function, by import path or by entry point."""
 
-from __future__ import annotations
-
 import functools
 import inspect
 from collections.abc import Callable, Mapping, Sequence

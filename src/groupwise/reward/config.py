@@ -2,8 +2,6 @@
 kinds included.
 """
 
-from __future__ import annotations
-
 from typing import Annotated, Any
 
 from groupwise.config import ConfigError, OpenKinds, Problem, check_class

@@ -2,8 +2,6 @@
 relies on, and lists the laws that are broken.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from groupwise.testing.domain import check_domain

@@ -1,7 +1,5 @@
 """The laws of a domain: functions of a domain and of one batch of its samples."""
 
-from __future__ import annotations
-
 import math
 import random
 import tempfile

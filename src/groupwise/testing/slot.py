@@ -1,7 +1,5 @@
 """The laws of a slot, which hold for a piece of the objective in combination with any pieces in the other slots."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any

@@ -1,7 +1,5 @@
 """The configuration of the trackers that follow a run besides `metrics.jsonl`, which is always written."""
 
-from __future__ import annotations
-
 from typing import Literal, final
 
 from groupwise.config import Config

@@ -1,7 +1,5 @@
 """A run that prints nothing for a while says what it is doing."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from time import monotonic

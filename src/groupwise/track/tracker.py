@@ -2,8 +2,6 @@
 and training continues.
 """
 
-from __future__ import annotations
-
 import json
 import logging
 import math

@@ -1,7 +1,5 @@
 """Weights & Biases, online or as a local folder to send later."""
 
-from __future__ import annotations
-
 import uuid
 from collections.abc import Mapping, Sequence
 from contextlib import suppress

@@ -1,7 +1,5 @@
 """The device of a process, and the precision of its arithmetic."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -5,8 +5,6 @@ processes changes nothing but rounding. `torchrun` starts the processes. With a 
 identity, nothing is imported and nothing is waited for.
 """
 
-from __future__ import annotations
-
 import importlib
 import os
 import traceback

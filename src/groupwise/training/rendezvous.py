@@ -10,8 +10,6 @@ ones in it (seen with torch 2.13: connections refused, or a wait without an end)
 tells is not a name for a start, since it differs between machines.
 """
 
-from __future__ import annotations
-
 import logging
 import time
 import uuid

@@ -1,7 +1,5 @@
 """Hands drawn images and videos to the rewards, with the columns of their prompts."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """The adapter of a pipeline of diffusers: the differences between one class of pipelines and the others."""
 
-from __future__ import annotations
-
 import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,5 @@
 """Prompts read and split: those trained on, those evaluated, and images to learn from."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Mapping, Sequence

@@ -6,8 +6,6 @@ The gains of a path add up to the reward of its image less that of the first pre
 arXiv 2603.28718 (Stepwise-Flow-GRPO).
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any

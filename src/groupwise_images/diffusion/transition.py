@@ -2,8 +2,6 @@
 unit.
 """
 
-from __future__ import annotations
-
 import copy
 import inspect
 import math

@@ -1,7 +1,5 @@
 """Sources of images. A new one is a class in the union `SourceConfig`."""
 
-from __future__ import annotations
-
 from typing import Annotated
 
 from pydantic import Field

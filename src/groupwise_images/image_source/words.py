@@ -2,8 +2,6 @@
 matplotlib, unless others are named, the words are next to this file.
 """
 
-from __future__ import annotations
-
 from functools import cache, lru_cache
 from pathlib import Path
 from typing import Annotated, Literal, final

@@ -1,7 +1,5 @@
 """Evaluates restored images: rewards, judges, fidelity to the target, and pictures of them."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, final

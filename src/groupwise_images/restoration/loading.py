@@ -2,8 +2,6 @@
 them.
 """
 
-from __future__ import annotations
-
 import copy
 import json
 import logging

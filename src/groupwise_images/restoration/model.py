@@ -1,7 +1,5 @@
 """The network to train: one with fresh weights, or one from a folder; whole or through an adapter. Imports no torch."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated, Literal, final
 

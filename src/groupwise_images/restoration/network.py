@@ -1,7 +1,5 @@
 """Networks. A new one is a class in the union `NetworkConfig`."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from typing import Annotated, Any, ClassVar, Literal, final

@@ -1,7 +1,5 @@
 """Checks a network on one image before anything is trained: its output must be an image like its input."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, cast, final
 

@@ -2,8 +2,6 @@
 `source.digits` trains on by default.
 """
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Callable, Sequence
 from functools import lru_cache

@@ -1,7 +1,5 @@
 """Passes images of any size through a network: small ones together, large ones in overlapping tiles."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

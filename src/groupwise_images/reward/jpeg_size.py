@@ -1,7 +1,5 @@
 """The size of an image as a JPEG file: a reward that shows the drift of a diffusion model without a constraint."""
 
-from __future__ import annotations
-
 import io
 from collections.abc import Sequence
 from typing import Annotated, Any, Literal, final

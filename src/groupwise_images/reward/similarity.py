@@ -2,8 +2,6 @@
 over the pixels.
 """
 
-from __future__ import annotations
-
 import math
 from abc import abstractmethod
 from collections.abc import Sequence

@@ -10,8 +10,6 @@ A cell is finished when its run folder has a `summary.json`. A cell that was cut
 begun again where it has none. A cell that failed is reported, and the other cells go on.
 """
 
-from __future__ import annotations
-
 import hashlib
 import itertools
 import json

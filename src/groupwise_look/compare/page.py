@@ -1,7 +1,5 @@
 """The page of a comparison: one HTML file without scripts, which loads nothing from the network."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """One thing a rule noticed about a run, with what shows it."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, final

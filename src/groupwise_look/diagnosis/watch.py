@@ -2,8 +2,6 @@
 finds the headline: the cause among the findings, with its consequences.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, final

@@ -1,7 +1,5 @@
 """The axes that curves can be drawn over: steps, the wall time up to a step, the decisions up to it."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The charts of a page: the metrics that it draws, their order and their titles."""
 
-from __future__ import annotations
-
 import re
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence

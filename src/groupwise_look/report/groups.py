@@ -1,7 +1,5 @@
 """The groups of a run: size and rewards of each, and the sample of them that a page shows."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """Pictures inside a page: read from the run folder, scaled down, stored once each, within a budget of bytes."""
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import io

@@ -1,7 +1,5 @@
 """Results of each variant: the scores of its evaluations before and after training, over its seeds."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

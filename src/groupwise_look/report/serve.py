@@ -1,7 +1,5 @@
 """The report of runs as a page that follows them while they train, served to this machine alone."""
 
-from __future__ import annotations
-
 import hashlib
 import threading
 import time

@@ -1,7 +1,5 @@
 """The table of results, for a text (Markdown) and for a paper (LaTeX, booktabs)."""
 
-from __future__ import annotations
-
 import os
 import re
 from collections.abc import Mapping, Sequence

@@ -2,8 +2,6 @@
 one query, without torch.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from typing import Any, final

@@ -1,7 +1,5 @@
 """The sources of queries and their pools, one a file; adding a file to this union is the whole registration."""
 
-from __future__ import annotations
-
 from typing import Annotated
 
 from pydantic import Field

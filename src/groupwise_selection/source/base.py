@@ -1,7 +1,5 @@
 """The checks of a source's queries: each error names the query (or example) and the field."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The protocol of the frozen model whose answers the demonstrations are to improve."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Protocol
 

@@ -11,8 +11,6 @@ must not depend on other rows or on the content of the cache. So a run ends with
 empty, half filled by a run that was killed, or full.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import logging

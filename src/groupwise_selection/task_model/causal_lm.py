@@ -2,8 +2,6 @@
 ids.
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Sequence
 from typing import final

@@ -1,7 +1,5 @@
 """Questions with their pictures as vectors, by a CLIP-shaped model of transformers."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any

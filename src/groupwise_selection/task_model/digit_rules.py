@@ -2,8 +2,6 @@
 questions.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import final
 

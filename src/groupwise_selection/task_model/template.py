@@ -2,8 +2,6 @@
 transformers.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Annotated, Any, Literal, final
 

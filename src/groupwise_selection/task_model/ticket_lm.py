@@ -4,8 +4,6 @@ A layer of short convolutions, by which a desk knows the word before it, and one
 word: with two layers of attention the same is learnt, but many times slower.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path

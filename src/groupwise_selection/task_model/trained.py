@@ -1,7 +1,5 @@
 """Small task models that are trained here, once: the loop, and the folder that keeps one for later runs."""
 
-from __future__ import annotations
-
 import logging
 import math
 import tempfile

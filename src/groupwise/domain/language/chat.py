@@ -1,7 +1,5 @@
 """Prompts as token ids: plain text, or messages through the tokenizer's chat template."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import Any

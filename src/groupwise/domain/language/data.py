@@ -1,7 +1,5 @@
 """Builds prompts from rows: columns are checked, held-out prompts are set apart, demonstrations are written."""
 
-from __future__ import annotations
-
 import hashlib
 import itertools
 import json

@@ -1,7 +1,5 @@
 """Held-out evaluation: greedy and sampled, every reward and judge, lengths, and what was written."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass

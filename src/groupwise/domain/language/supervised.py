@@ -3,8 +3,6 @@
 supervised_b = - sum_t target_bt lp_bt,    at temperature 1, divided by the number of target tokens of the whole update
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 

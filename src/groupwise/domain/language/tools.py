@@ -1,7 +1,5 @@
 """The calls of tools in a turn, as model families write them: Qwen and Hermes, Llama 3, Mistral."""
 
-from __future__ import annotations
-
 import inspect
 import json
 from collections.abc import Awaitable, Callable, Mapping

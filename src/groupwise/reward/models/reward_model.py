@@ -1,7 +1,5 @@
 """A reward model: a sequence classifier that reads prompt and completion."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, final

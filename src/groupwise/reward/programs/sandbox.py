@@ -2,8 +2,6 @@
 processes that it starts.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import json

@@ -2,8 +2,6 @@
 line, and the main program at the other end, which reads the reward and then batches, one line of JSON each.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import ctypes

@@ -1,7 +1,5 @@
 """Scoring a batch: every reward at once, each within its time, each value checked."""
 
-from __future__ import annotations
-
 import copy
 import functools
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,5 @@
 """Calls in threads that may be left behind, and one event loop for all that is awaitable."""
 
-from __future__ import annotations
-
 import asyncio
 import concurrent.futures
 import inspect

@@ -2,8 +2,6 @@
 answers.
 """
 
-from __future__ import annotations
-
 import collections
 import re
 import unicodedata

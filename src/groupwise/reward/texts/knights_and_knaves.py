@@ -1,7 +1,5 @@
 """Knights and Knaves: format and answer of a puzzle in which everybody is one of two kinds."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, final

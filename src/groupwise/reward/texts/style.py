@@ -1,7 +1,5 @@
 """Format: the completion has the required shape, stated by tags or by a regular expression."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from typing import Annotated, Any, Literal, Self, final

@@ -2,8 +2,6 @@
 what it may read.
 """
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache

@@ -2,8 +2,6 @@
 counts CPU time; only where this machine lets a process create one.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import time

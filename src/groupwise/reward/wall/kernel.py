@@ -1,7 +1,5 @@
 """The system calls that Python has no function for. Each raises `Refused`, naming the call and the kernel's error."""
 
-from __future__ import annotations
-
 import ctypes
 import errno
 import os

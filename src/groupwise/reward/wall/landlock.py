@@ -2,8 +2,6 @@
 Landlock (Linux 5.13), as far as this kernel's version supports it.
 """
 
-from __future__ import annotations
-
 import ctypes
 import os
 import stat

@@ -1,7 +1,5 @@
 """The wall that this machine allows, and commands that run inside it."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import math

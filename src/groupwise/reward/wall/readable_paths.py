@@ -2,8 +2,6 @@
 no temporary file and no data are among them.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

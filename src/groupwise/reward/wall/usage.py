@@ -2,8 +2,6 @@
 groups.
 """
 
-from __future__ import annotations
-
 import os
 
 _TICKS = os.sysconf("SC_CLK_TCK")

@@ -2,8 +2,6 @@
 domain.
 """
 
-from __future__ import annotations
-
 import contextlib
 import inspect
 import math

@@ -1,7 +1,5 @@
 """Checks before the first step: a failure that can be foreseen is an error at the start."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any

@@ -2,8 +2,6 @@
 change on it.
 """
 
-from __future__ import annotations
-
 import io
 import json
 import math

@@ -1,7 +1,5 @@
 """The run folder: the checks before anything is computed, and the files other than the metrics."""
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import json

@@ -2,8 +2,6 @@
 checkpoint.
 """
 
-from __future__ import annotations
-
 import shlex
 from collections.abc import Mapping
 from dataclasses import replace

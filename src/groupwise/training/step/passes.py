@@ -2,8 +2,6 @@
 nothing, and the size of a pass where it is measured.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import replace

@@ -12,8 +12,6 @@ Every process of a run makes the same step on its share of the prompts. `step.wo
 with one process both give back what they are given.
 """
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections.abc import Callable, Sequence

@@ -2,8 +2,6 @@
 weights, also where the denoiser is cast.
 """
 
-from __future__ import annotations
-
 from contextlib import AbstractContextManager
 from typing import Any
 

@@ -2,8 +2,6 @@
 `DiTTransformer2DModel` and `UNet2DModel` of diffusers.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path

@@ -2,8 +2,6 @@
 InstructPix2Pix.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any, final
 

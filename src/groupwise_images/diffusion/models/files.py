@@ -1,7 +1,5 @@
 """Weight files: their dtype before they are loaded, quiet loading, and LoRA adapters."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path

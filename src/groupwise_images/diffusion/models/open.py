@@ -1,7 +1,5 @@
 """Opens a configured model as a denoiser."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -2,8 +2,6 @@
 pipelines is their `PipelineAdapter`.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path

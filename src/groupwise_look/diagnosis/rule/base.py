@@ -1,7 +1,5 @@
 """A rule: its words and its looks; and the predicates that looks share."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import SimpleNamespace

@@ -1,7 +1,5 @@
 """Prompts and members that teach nothing, and evaluations that are unlike training or use other weights."""
 
-from __future__ import annotations
-
 from groupwise_look.diagnosis.rule.base import Seen, first_of, need, newest, newest_of, present, rewards_rise, saw, sees
 from groupwise_look.diagnosis.rule.rising import CLOSED, FEW, evaluations_rise, start_gap
 from groupwise_look.diagnosis.series import WINDOW, Series

@@ -1,7 +1,5 @@
 """How far the policy has moved: its weights, its entropy and its losses, at either end of a stage."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 from groupwise_look.diagnosis.series import Series

@@ -1,7 +1,5 @@
 """A policy that collapses, wanders from its reference or is held by other terms of the loss; and its texts."""
 
-from __future__ import annotations
-
 from groupwise_look.diagnosis.rule.base import (
     Seen,
     first,

@@ -1,7 +1,5 @@
 """Runs that get nowhere: they are slow, end early, sample from another policy, or their reward stands or falls."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from groupwise_look.diagnosis.rule.base import Seen, first_of, need, newest_of, saw

@@ -1,7 +1,5 @@
 """Rewards that compare nothing or pay for something else than was meant."""
 
-from __future__ import annotations
-
 import math
 
 from groupwise_look.diagnosis.rule.base import Seen, first_of, has_grown, need, newest_of, present, saw

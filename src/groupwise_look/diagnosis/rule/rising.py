@@ -1,7 +1,5 @@
 """Whether rewards rise and judges fall, beyond the luck of the draw."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from typing import final

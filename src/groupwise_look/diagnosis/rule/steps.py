@@ -1,7 +1,5 @@
 """Updates that do nothing, and steps of the wrong size or direction: clips, learning rates, advantages, losses."""
 
-from __future__ import annotations
-
 from groupwise_look.diagnosis.rule.base import (
     Look,
     Seen,

@@ -1,7 +1,6 @@
 """Sources of prompts. A source gives rows of named columns; one of them is the prompt."""
 
 # ruff: noqa: F401
-from __future__ import annotations
 
 from typing import Annotated
 

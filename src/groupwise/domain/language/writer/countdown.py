@@ -1,7 +1,5 @@
 """Countdown with three numbers: prompts that name a puzzle once, and demonstrations of which some break the rules."""
 
-from __future__ import annotations
-
 import itertools
 import random
 import re

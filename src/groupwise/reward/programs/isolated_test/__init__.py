@@ -5,8 +5,6 @@ Both are started with `command`: by a Python that need not know this package, an
 library is imported.
 """
 
-from __future__ import annotations
-
 import os
 
 _START = (
