@@ -139,8 +139,9 @@ class WeightChange:
         self._pulled = self._read([_gradient(matrix) for matrix in self._matrices]) != 0
         after = None if last is None else last._after
         self._after: Tensor | None = None
-        is_comparable = after is not None and after.shape == self._before.shape
-        self._moved_since = _sizes(self._before, after if is_comparable else self._before)
+        if after is None or after.shape != self._before.shape:
+            after = self._before
+        self._moved_since = _sizes(self._before, after)
 
     def metrics(self) -> dict[str, float]:
         """Returns `weights/change`, the size of the step; `weights/stuck`, the share of the weights with a gradient
