@@ -9,6 +9,7 @@ python benchmarks/language_step.py --size smollm --updates 2 --repeats 2    Smol
 python benchmarks/language_step.py --size smollm --way lora --way bf16      an adapter; all weights under bf16 autocast
 python benchmarks/language_step.py --size 20m --lengths fixed --compact --prompt-tokens 8 --completion-tokens 128 \
                                    --num-prompts 2     answers longer than prompts; TRL with its head as on a GPU, too
+python benchmarks/language_step.py --by-hand --size default --size 20m --size smollm    beside a loop by hand
 """
 
 from __future__ import annotations
@@ -55,6 +56,8 @@ WAYS: dict[str, dict[str, Any]] = {
     "bf16": {"autocast": "bfloat16"},
 }
 """What is trained on both sides, and in which precision: both keep fp32 weights."""
+BY_HAND = 1.1
+"""The CPU seconds of a step, over those of the loop by hand, that are asked for at every size."""
 TARGETS = {("time", "default"): 0.5, ("time", "20m"): 0.5, ("memory", "20m"): 0.8}
 
 console = Console(width=max(100, Console().width))
@@ -84,12 +87,16 @@ def main(
         bool,
         typer.Option("--compact", help="Measure TRL once more, with its head on the completions alone, as on a GPU."),
     ] = False,
+    by_hand: Annotated[
+        bool, typer.Option("--by-hand", help="Beside a loop by hand (step_by_hand.py) instead of TRL.")
+    ] = False,
     heat: Annotated[bool, typer.Option(help="First find the settings that TRL is fastest with.")] = True,
     tune: Annotated[bool, typer.Option(help="Measure TRL alone, under other settings.")] = False,
     out: Annotated[Path | None, typer.Option(help="Where every number is written as JSON.")] = None,
 ) -> None:
     """Seconds a step by part, tokens a second, peak memory above the level after import, and their ratios."""
-    set_up_trl()
+    if not by_hand:
+        set_up_trl()
     console.print(describe())
     records: list[Result] = []
     for name in size or list(TUNED):
@@ -131,13 +138,15 @@ def main(
                         }
                         _show_tuning(record["trl"])
                     else:
-                        record["trl_settings"] = label = (
-                            _heat(specification) if heat and name in TUNED else "as measured"
-                        )
-                        theirs = {**specification, "trl": ALTERNATIVES[label]}
-                        sides = {"trl": theirs, "groupwise": specification}
-                        if compact:
-                            sides["trl_compact"] = {**theirs, "compact_head": True}
+                        sides = {"by_hand": specification}
+                        if not by_hand:
+                            record["trl_settings"] = label = (
+                                _heat(specification) if heat and name in TUNED else "as measured"
+                            )
+                            sides = {"trl": {**specification, "trl": ALTERNATIVES[label]}}
+                            if compact:
+                                sides["trl_compact"] = {**sides["trl"], "compact_head": True}
+                        sides["groupwise"] = specification
                         for found in _alternate(sides, repeats):
                             record |= found
                             _write(out, [*records, record])
@@ -169,7 +178,7 @@ def set_up_trl() -> None:
 
 def _measure(system: str, specification: Result, repeat: int) -> Result:
     """One side in a process of its own."""
-    python = sys.executable if system == "groupwise" else str(TRL_ENVIRONMENT / "bin" / "python")
+    python = sys.executable if system != "trl" else str(TRL_ENVIRONMENT / "bin" / "python")
     environment = {
         **os.environ,
         "OMP_NUM_THREADS": str(specification["num_threads"]),
@@ -269,9 +278,10 @@ def _rows(results: list[Result]) -> dict[str, list[float]]:
 
 
 def _show(name: str, record: Result) -> None:
-    peers = {"TRL": "trl"} | ({"TRL, head on completions": "trl_compact"} if "trl_compact" in record else {})
+    titles = {"trl": "TRL", "trl_compact": "TRL, head on completions", "by_hand": "by hand"}
+    peers = {title: side for side, title in titles.items() if side in record}
     ours, all_theirs = _rows(record["groupwise"]), {title: _rows(record[side]) for title, side in peers.items()}
-    theirs = all_theirs["TRL"]
+    theirs = next(iter(all_theirs.values()))
     table = Table("", *peers, "Groupwise", *(f"Groupwise / {title}" for title in peers))
     for part in ours:
         digits = 0 if part.startswith(("sampled", "peak")) else 3
@@ -285,20 +295,25 @@ def _show(name: str, record: Result) -> None:
             *(_spread(values, 2) for values in ratios),
         )
     console.print(table)
-    console.print("; ".join(results[0]["system"] for results in (record["trl"], record["groupwise"])))
+    console.print("; ".join(record[side][0]["system"] for side in [*peers.values(), "groupwise"]))
     counts = {
         title: statistics.mean(count for result in record[side] for count in result["num_tokens"])
         for title, side in (peers | {"Groupwise": "groupwise"}).items()
     }
     console.print(f"tokens sampled a step: {'; '.join(f'{title} {count:.0f}' for title, count in counts.items())}")
+    if "by_hand" in record:
+        _show_target("CPU seconds", ours["step, CPU s"], theirs["step, CPU s"], BY_HAND)
+        return
     for (what, size), target in TARGETS.items():
         if size == name:
             part = "step, s" if what == "time" else "peak memory, MiB"
-            found = statistics.median(own / other for own, other in zip(ours[part], theirs[part], strict=True))
-            console.print(
-                f"{what}: {found:.2f} of TRL's, asked for at most {target}:"
-                f" {'reached' if found <= target else 'not reached'}"
-            )
+            _show_target(what, ours[part], theirs[part], target)
+
+
+def _show_target(what: str, ours: list[float], theirs: list[float], target: float) -> None:
+    found = statistics.median(own / other for own, other in zip(ours, theirs, strict=True))
+    reached = "reached" if found <= target else "not reached"
+    console.print(f"{what}: {found:.2f} of the other side's, asked for at most {target}: {reached}")
 
 
 def _show_tuning(found: dict[str, Result]) -> None:

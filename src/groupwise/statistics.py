@@ -15,6 +15,8 @@ from typing import Self
 import torch
 from torch import Tensor
 
+from groupwise.transfer import moved
+
 Reduce = Callable[[Tensor], Tensor]
 
 
@@ -381,6 +383,12 @@ def reduce_statistics(statistics: Mapping[str, Statistic], reduce: Reduce) -> di
     return {name: type(statistics[name])(sums) for name, sums in zip(names, reduced_sums, strict=True)}
 
 
+def on_cpu(statistics: Mapping[str, Statistic]) -> dict[str, Statistic]:
+    """Returns the statistics with their sums on the CPU, which waits for the device once."""
+    sums = moved({name: statistic.sums for name, statistic in statistics.items()})
+    return {name: type(statistic)(sums[name]) for name, statistic in statistics.items()}
+
+
 def finish(statistics: Mapping[str, Statistic]) -> dict[str, float]:
-    """Returns the numbers of all statistics, by metric name. Only this function waits for the device."""
-    return {key: value for name, statistic in statistics.items() for key, value in statistic.finish(name).items()}
+    """Returns the numbers of all statistics, by metric name. It waits for the device once."""
+    return {name: value for key, each in on_cpu(statistics).items() for name, value in each.finish(key).items()}

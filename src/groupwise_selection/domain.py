@@ -20,6 +20,7 @@ from groupwise.records import Scored
 from groupwise.reward import Rewards, RewardTable
 from groupwise.reward.completions import Content
 from groupwise.streams import Streams
+from groupwise.transfer import moved
 from groupwise_selection import evaluate
 from groupwise_selection.config import SelectionConfig
 from groupwise_selection.evaluate import Setting, baseline_tables, exported_table, pooled, selected_choices
@@ -346,11 +347,11 @@ class SelectionDomain(Domain):
 
     def describe(self, samples: Samples, rows: Tensor) -> list[dict[str, Any]]:
         """Describes members for people: the question, its demonstrations, and the task model's answer."""
-        numbers, picks = samples.payload["query"], samples.payload["picks"]
+        read = moved({name: samples.payload[name][rows] for name in ("query", "picks")})
+        queries = [self._table.queries[number] for number in read["query"].tolist()]
         if self._replay is not None:
-            members = [
-                (self._table.queries[int(numbers[row])], samples.payload["candidate"][row]) for row in rows.tolist()
-            ]
+            candidates = [samples.payload["candidate"][row] for row in rows.tolist()]
+            members = list(zip(queries, candidates, strict=True))
             return [
                 evaluate.described(query, own.tolist(), [], self.config.order)
                 | {"recorded": dict(self._replay.candidates[query.id][place].fields)}
@@ -358,10 +359,8 @@ class SelectionDomain(Domain):
             ]
         measured = samples.payload["measured"]
         return [
-            evaluate.described(
-                self._table.queries[int(numbers[row])], picks[row].tolist(), measured[row], self.config.order
-            )
-            for row in rows.tolist()
+            evaluate.described(query, picks, measured[row], self.config.order)
+            for row, query, picks in zip(rows.tolist(), queries, read["picks"].tolist(), strict=True)
         ]
 
     def save(self, folder: Path) -> None:

@@ -36,7 +36,7 @@ def mask(patch: Patch) -> None:
     plain = Samples.rollouts
 
     def shorter(samples: Samples, *arguments: Any, **options: Any) -> Any:
-        last = torch.arange(samples.mask.shape[1]) == samples.payload["length"][:, None] - 1
+        last = torch.arange(samples.mask.shape[1]) == samples.mask.sum(1, keepdim=True) - 1
         return plain(replace(samples, mask=samples.mask & ~last), *arguments, **options)
 
     patch.setattr(Samples, "rollouts", shorter)

@@ -288,7 +288,7 @@ def prefill(
     columns = torch.arange(longest - shared, device=device)
     padding = (longest - lengths).unsqueeze(1)
     visible = None
-    if bool((padding > 0).any()):
+    if min(map(len, prompts)) < longest:
         visible = torch.cat([padding.new_ones(len(prompts), shared).bool(), columns >= padding], 1)
     output = backbone.forward(
         ids,

@@ -239,7 +239,7 @@ def sample(
         batch.settings.stop,
         tokenizer,
         backbone.head.out_features,
-        backbone.device,
+        torch.device("cpu"),
     )
     prompts, size = batch.prompts, batch.group_size
     # Prompts of like length share a pass, so that little of it is padding.
@@ -256,6 +256,12 @@ def sample(
     joined = Completions.concatenate(parts) if len(parts) > 1 else parts[0]
     inverse_order = torch.tensor(members, device=backbone.device).argsort()
     return replace(joined, **{name: value[inverse_order] for name, value in tensors_of(joined).items()})
+
+
+_READ_EVERY = 8
+"""Tokens between two readings where reading waits for a device; a member writes at most seven more after its end, which
+are dropped.
+"""
 
 
 class _Run:
@@ -282,6 +288,11 @@ class _Run:
             else uniforms([batch.seeds[n] for n in numbers], limit).t().contiguous().to(self.device)
         )
         self.steps = torch.zeros(limit, num, dtype=torch.long, device=self.device)
+        self.read = self.steps if self.steps.is_cpu else torch.zeros(limit, num, dtype=torch.long)
+        self.num_read = 0
+        # Reading waits for the device. In a conversation the next token depends on what is read.
+        reads_late = not self.steps.is_cpu and self.continue_with is None and settings.max_turn_tokens is None
+        self.read_every = _READ_EVERY if reads_late else 1
         self.length = [limit] * num
         self.truncated = [True] * num
         self.environment: list[list[tuple[int, int]]] = [[] for _ in range(num)]
@@ -295,8 +306,8 @@ class _Run:
         index = list(range(num))
         for step in range(limit):
             token = self._choose(hidden, step, rows)
-            ended = self._ended(token, step, index, live)
-            if ended:
+            is_read = (step + 1) % self.read_every == 0 or step + 1 == limit
+            if is_read and (ended := self._ended(step, index, live)):
                 for slot in ended:
                     live[slot] = False
                 num_live = sum(live)
@@ -307,7 +318,7 @@ class _Run:
                     decoder.select(stay)
                     token, position = token[stay], position[stay]
                     rows = stay if rows is None else rows[stay]
-                    index, live = [index[slot] for slot in stay.tolist()], [True] * num_live
+                    index, live = [row for row, alive in zip(index, live, strict=True) if alive], [True] * num_live
             if step + 1 == limit:
                 break
             hidden = decoder.step(token, position)
@@ -354,9 +365,13 @@ class _Run:
                 token[slot] = self.pending[row][0]
         return token
 
-    def _ended(self, token: Tensor, step: int, index: list[int], live: list[bool]) -> list[int]:
-        """Lists the slots of the batch whose member ends with this token."""
-        ends_possible = self.stops.may_end[token]
+    def _ended(self, step: int, index: list[int], live: list[bool]) -> list[int]:
+        """Reads the tokens that were not read yet, and lists the slots of the batch whose member ends with one."""
+        first, self.num_read = self.num_read, step + 1
+        if self.read is not self.steps:
+            self.read[first : step + 1] = self.steps[first : step + 1].cpu()
+        tokens = self.read[first : step + 1]
+        ends_possible = self.stops.may_end[tokens if len(index) == tokens.shape[1] else tokens[:, index]]
         environment_rows = set(self.pending)
         for row in environment_rows:
             if len(self.pending[row]) == 1:
@@ -364,21 +379,23 @@ class _Run:
                 self.turn_start[row] = step + 1
             else:
                 self.pending[row].pop(0)
-        candidates = set(ends_possible.nonzero().squeeze(1).tolist()) if bool(ends_possible.any()) else set()
+        places = ends_possible.nonzero().tolist() if bool(ends_possible.any()) else []
+        candidates = {(slot, first + place) for place, slot in places}
         if self.settings.max_turn_tokens is not None:
             candidates |= {
-                slot
+                (slot, step)
                 for slot, row in enumerate(index)
                 if step + 1 - self.turn_start[row] >= self.settings.max_turn_tokens
             }
-        return [
-            slot
-            for slot in sorted(candidates)
-            if live[slot] and index[slot] not in environment_rows and self._ends(index[slot], step)
-        ]
+        ended: list[int] = []
+        for slot, at in sorted(candidates):
+            is_open = live[slot] and index[slot] not in environment_rows and ended[-1:] != [slot]
+            if is_open and self._ends(index[slot], at):
+                ended.append(slot)
+        return ended
 
     def _ends(self, row: int, step: int) -> bool:
-        turn = self.steps[self.turn_start[row] : step + 1, row].tolist()
+        turn = self.read[self.turn_start[row] : step + 1, row].tolist()
         by_text = self.stops.ends(turn)
         by_length = self.settings.max_turn_tokens is not None and len(turn) >= self.settings.max_turn_tokens
         if not by_text and not by_length:

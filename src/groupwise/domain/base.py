@@ -2,6 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar, Self, TypeVar
@@ -15,6 +16,7 @@ from groupwise.learner.protocol import Learner
 from groupwise.records import Scored
 from groupwise.reward import RewardTable
 from groupwise.streams import Streams
+from groupwise.transfer import moved
 
 
 class NoSettings(Config):
@@ -244,7 +246,13 @@ class Domain(ABC):
             samples: the samples as `sample` gave them.
             rows: `[N]`, the members to describe.
         """
-        prompts = [samples.prompts[int(samples.group[row])] for row in rows.tolist()]
+        short = {
+            name: value
+            for name, value in samples.payload.items()
+            if not isinstance(value, Tensor) or value[:1].numel() <= _MOST_NUMBERS
+        }
+        samples = moved(replace(samples, recorded=None, payload=short).select(rows))
+        prompts = [samples.prompts[group] for group in samples.group.tolist()]
         return [
             {
                 **(_short_entries(samples.payload, row) or {"decisions": int(samples.mask[row].sum())}),
@@ -252,7 +260,7 @@ class Domain(ABC):
                 "key": prompt.key,
                 **prompt.columns,
             }
-            for prompt, row in zip(prompts, rows.tolist(), strict=True)
+            for row, prompt in enumerate(prompts)
         ]
 
     def asked(self, text: str) -> Prompt:
@@ -424,7 +432,7 @@ def _short_entries(payload: Mapping[str, Any], row: int) -> dict[str, Any]:
     entries: dict[str, Any] = {}
     for name, rows in payload.items():
         value = rows[row]
-        if isinstance(value, Tensor) and value.numel() <= _MOST_NUMBERS:
+        if isinstance(value, Tensor):
             entries[name] = value.tolist()
         elif isinstance(value, str | int | float):
             entries[name] = value

@@ -107,12 +107,16 @@ class Samples(DecisionFields):
 
     def select(self, rows: Tensor) -> Samples:
         """Selects members in the order of `rows`; `prompts` stay as they are."""
+        listed = rows.tolist()
+        on_cpu = torch.tensor(listed, dtype=torch.long)
 
         def pick(value: Any) -> Any:
             if value is None:
                 return None
             # Pictures stay on the CPU, where people and rewards read them.
-            return value[rows.to(value.device)] if isinstance(value, Tensor) else [value[row] for row in rows.tolist()]
+            return (
+                value[on_cpu if value.is_cpu else rows] if isinstance(value, Tensor) else [value[row] for row in listed]
+            )
 
         return replace(
             self,
@@ -124,7 +128,7 @@ class Samples(DecisionFields):
             payload={name: pick(value) for name, value in self.payload.items()},
             auxiliary_count={name: value[rows] for name, value in self.auxiliary_count.items()},
             place=self.place[rows],
-            rewards=self.rewards.select(rows.tolist()),
+            rewards=self.rewards.select(listed),
             reward_history=pick(self.reward_history),
             **{name: pick(value) for name, value in self.decision_fields().items()},
         )

@@ -139,9 +139,9 @@ class WeightChange:
         self._pulled = self._read([_gradient(matrix) for matrix in self._matrices]) != 0
         after = None if last is None else last._after
         self._after: Tensor | None = None
-        self._moved_since = 0.0
-        if after is not None and after.shape == self._before.shape:
-            self._moved_since = _relative(self._before, after)
+        if after is None or after.shape != self._before.shape:
+            after = self._before
+        self._moved_since = _sizes(self._before, after)
 
     def metrics(self) -> dict[str, float]:
         """Returns `weights/change`, the size of the step; `weights/stuck`, the share of the weights with a gradient
@@ -149,10 +149,13 @@ class WeightChange:
         one, where something else than the optimiser writes them.
         """
         self._after = self._read(self._matrices)
-        num_pulled = int(self._pulled.sum())
-        stuck = int((self._pulled & (self._after == self._before)).sum()) / num_pulled if num_pulled else 0.0
-        metrics = {"weights/change": _relative(self._after, self._before), "weights/stuck": stuck}
-        return metrics | ({"weights/rewritten": self._moved_since} if self._moved_since else {})
+        stuck = self._pulled & (self._after == self._before)
+        counts = torch.stack([stuck.sum(), self._pulled.sum()]).to(self._before)
+        # One transfer for all numbers: each would wait for the device.
+        sizes = torch.stack([_sizes(self._after, self._before), counts, self._moved_since]).tolist()
+        change, stuck_share, moved_since = (part / whole if whole > 0 else 0.0 for part, whole in sizes)
+        metrics = {"weights/change": change, "weights/stuck": stuck_share}
+        return metrics | ({"weights/rewritten": moved_since} if moved_since else {})
 
     @staticmethod
     def _read(matrices: Sequence[Tensor]) -> Tensor:
@@ -168,9 +171,9 @@ def _gradient(parameter: nn.Parameter) -> Tensor:
     return parameter.detach().new_zeros(1).expand(parameter.numel()) if parameter.grad is None else parameter.grad
 
 
-def _relative(weights: Tensor, before: Tensor) -> float:
-    size = float(before.norm())
-    return float((weights - before).norm()) / size if size > 0 else 0.0
+def _sizes(weights: Tensor, before: Tensor) -> Tensor:
+    """Returns how far the weights moved, and how large they were."""
+    return torch.stack([(weights - before).norm(), before.norm()])
 
 
 # Recomputing activations in the backward pass, switched on and off on any module that offers it: less memory for more

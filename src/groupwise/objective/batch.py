@@ -16,6 +16,7 @@ from torch import Tensor
 from groupwise.config import Config
 from groupwise.records import DECISION_FIELDS, LARGEST_REWARD, DecisionFields, Rollouts, tensors_of
 from groupwise.statistics import Correlation, Deviation, Mean, Reduce, Statistic, Total, row_count, sum_over_one_process
+from groupwise.transfer import moved
 
 
 @final
@@ -569,6 +570,10 @@ class Batch:
 
     def __len__(self) -> int:
         return len(self.acted)
+
+    def to(self, device: torch.device) -> Batch:
+        """Returns the members on a device; the statistics stay where they are, until they are logged."""
+        return replace(moved(replace(self, statistics={}), device), statistics=self.statistics)
 
     def select(self, rows: Int[Tensor, " N"]) -> Batch:
         """Returns some members, for one optimiser step."""

@@ -164,7 +164,7 @@ class World:
         """
         if self.size == 1:
             return dict(values)
-        return statistics.add(self.gather({name: type(value)(value.sums.cpu()) for name, value in values.items()}))
+        return statistics.add(self.gather(statistics.on_cpu(values)))
 
 
 def check_group() -> None:

@@ -30,6 +30,7 @@ from typing import Any, Literal, Self, final
 import torch
 from torch import Tensor, nn
 
+from groupwise.transfer import moved
 from groupwise_images.diffusion.transition import (
     Parametrisation,
     Schedule,
@@ -149,8 +150,8 @@ class Denoiser(ABC):
         return self._guided(self._forward(latents, timestep, conditions, guidance).chunk(len(parts)), guidance)
 
     def schedule(self, num_steps: int) -> Schedule:
-        """Returns the noise levels of `num_steps` transitions, from the model's scheduler."""
-        return read_schedule(self.scheduler, num_steps, spacing=self._spacing, shift=self._shift)
+        """Returns the noise levels of `num_steps` transitions, from the model's scheduler, where the latents are."""
+        return moved(read_schedule(self.scheduler, num_steps, spacing=self._spacing, shift=self._shift), self.device)
 
     def noised(self, time: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Returns `(timestep, signal, noise)` for supervised training, each `[N]`, at times `[N]` in (0, 1) of the

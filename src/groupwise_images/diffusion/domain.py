@@ -474,8 +474,8 @@ class DiffusionDomain(ImageDomain):
     def describe(self, samples: Samples, rows: Tensor) -> list[dict[str, Any]]:
         """Describes members for people: prompt, image and settings."""
         described = []
-        for row in rows.tolist():
-            prompt = samples.prompts[int(samples.group[row])]
+        for row, group in zip(rows.tolist(), samples.group[rows].tolist(), strict=True):
+            prompt = samples.prompts[group]
             image = as_strips(samples.payload["images"][row : row + 1])[0]
             record = {"prompt": prompt.columns["prompt"], "key": prompt.key, "image": image}
             if self._splits.pictures is not None:

@@ -20,6 +20,7 @@ from groupwise.domain.protocol import Evaluation, Peers, Prompt, Samples
 from groupwise.records import Scored
 from groupwise.reward import Rewards, RewardTable
 from groupwise.streams import Streams
+from groupwise.transfer import moved
 from groupwise_images.domain import ImageDomain
 from groupwise_images.image_evaluation import JudgedImages, as_pictures, images_at_once, judged_in_chunks
 from groupwise_images.image_source.base import Picture, Pictures, as_float
@@ -345,17 +346,18 @@ class RestorationDomain(ImageDomain):
 
     def describe(self, samples: Samples, rows: Tensor) -> list[dict[str, Any]]:
         """Describes members for people: the restored image, the degraded one and the target."""
-        degraded = as_pictures(samples.payload["degraded"][rows])
+        read = moved({"group": samples.group[rows], "degraded": samples.payload["degraded"][rows]})
+        prompts = [samples.prompts[group] for group in read["group"].tolist()]
         return [
             {
-                "prompt": samples.prompts[int(samples.group[row])].columns["prompt"],
-                "key": samples.prompts[int(samples.group[row])].key,
+                "prompt": prompt.columns["prompt"],
+                "key": prompt.key,
                 "image": samples.payload["images"][row],
-                "degraded": degraded[place],
+                "degraded": degraded,
                 "clean": samples.payload["clean"][row],
                 "settings": dict(samples.settings),
             }
-            for place, row in enumerate(rows.tolist())
+            for row, prompt, degraded in zip(rows.tolist(), prompts, as_pictures(read["degraded"]), strict=True)
         ]
 
     def save(self, folder: Path) -> None:

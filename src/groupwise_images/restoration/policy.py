@@ -305,25 +305,22 @@ class PixelPolicy(Policy):
         spread = mean.new_full((len(mean),), self.config.sigma if draws.sigma is None else draws.sigma)
         action = mean
         if (generators := draws.generators) is not None:
-            noise = torch.stack(
-                [self._noise(generators, member, draws.group_size, mean) for member in range(len(mean))]
-            )
-            action = mean + spread.view(-1, 1, 1, 1) * noise
+            shape, group_size = mean.shape[1:], draws.group_size
+            noise = torch.stack([self._noise(generators, member, group_size, shape) for member in range(len(mean))])
+            action = mean + spread.view(-1, 1, 1, 1) * noise.to(mean)
         return {"action": action, "mean": mean, "sigma": spread}
 
     def _images(self, module: nn.Module, degraded: Tensor, payload: Mapping[str, Tensor]) -> Tensor:
         return payload["action"]
 
-    def _noise(self, generators: Sequence[torch.Generator], member: int, group_size: int, like: Tensor) -> Tensor:
+    def _noise(self, generators: Sequence[torch.Generator], member: int, group_size: int, shape: torch.Size) -> Tensor:
         if not self.config.antithetic:
-            return torch.randn(like.shape[1:], generator=generators[member]).to(like)
+            return torch.randn(shape, generator=generators[member])
         # Members 0 and 1, 2 and 3, ... of a group share a draw; the last of an odd group shares it with no other.
         place = member % group_size
         pair_member = member - place % 2
-        noise = torch.randn(
-            like.shape[1:],
-            generator=generators[pair_member].clone_state() if place % 2 == 0 else generators[pair_member],
-        ).to(like)
+        generator = generators[pair_member]
+        noise = torch.randn(shape, generator=generator.clone_state() if place % 2 == 0 else generator)
         return -noise if place % 2 else noise
 
     def fields(self, predicted: Sequence[Tensor], payload: Mapping[str, Tensor], requires: frozenset[str]) -> Fields:

@@ -100,7 +100,8 @@ def draw_choices(
         ended = ended | (pick < 0)
         if position + 1 < shots:
             pool_place = pick.clamp(min=0)
-            chosen = chosen | (torch.nn.functional.one_hot(pool_place, size).bool() & ~ended[:, None])
+            is_pick = torch.arange(size, device=chosen.device) == pool_place[:, None]
+            chosen = chosen | (is_pick & ~ended[:, None])
             state = network.advance(encoded, state, pool_place)
     mask, log_probs = torch.stack(masks, 1), torch.stack(step_log_probs, 1)
     if bool((log_probs.isnan().any(2) & mask).any()):

@@ -33,7 +33,7 @@ class Reach(groupwise.Domain):
         self.settings = settings
         torch.manual_seed(streams.seed("weights"))
         self.module = nn.Sequential(nn.Linear(4, 16), nn.Tanh(), nn.Linear(16, 2)).to(device)
-        tasks = torch.randn(settings.num_train + 64, 4, generator=torch.Generator().manual_seed(0))
+        tasks = torch.randn(settings.num_train + 64, 4, generator=torch.Generator().manual_seed(0)).to(device)
         self.train_tasks, self.held_out = tasks[: settings.num_train], tasks[settings.num_train :]
         self.num_prompts = settings.num_train
         self.trained_on = frozenset(f"task-{index}" for index in range(settings.num_train))
@@ -59,15 +59,16 @@ class Reach(groupwise.Domain):
         keys = [(prompt.key, member) for prompt in prompts for member in range(group_size)]
         shape = (self.settings.num_actions, 2)
         noise = torch.stack([torch.randn(shape, generator=streams.generator("reach", step, *key)) for key in keys])
+        noise = noise.to(task.device)
         states, actions, end = self._roll(task, 0 * noise if settings.get("top_k") == 1 else noise)
         samples = Samples(
             prompts=list(prompts),
-            group=torch.arange(len(prompts)).repeat_interleave(group_size),
-            mask=torch.ones(actions.shape[:2], dtype=torch.bool),
-            old_log_prob=torch.zeros(actions.shape[:2]),
+            group=torch.arange(len(prompts), device=task.device).repeat_interleave(group_size),
+            mask=torch.ones_like(actions[..., 0], dtype=torch.bool),
+            old_log_prob=torch.zeros_like(actions[..., 0]),
             payload={"states": states, "actions": actions, "end": end, "goal": task[:, 2:]},
         )
-        scored = self.score(samples, torch.arange(len(task)), requires)
+        scored = self.score(samples, torch.arange(len(task), device=task.device), requires)
         return replace(samples, old_log_prob=scored.log_prob, recorded=scored)
 
     def reward(self, samples: Samples) -> RewardTable:
@@ -80,7 +81,7 @@ class Reach(groupwise.Domain):
 
     @torch.no_grad()
     def evaluate(self, *, streams: Streams) -> Evaluation:
-        _, _, end = self._roll(self.held_out, torch.zeros(len(self.held_out), self.settings.num_actions, 2))
+        _, _, end = self._roll(self.held_out, self.held_out.new_zeros(len(self.held_out), self.settings.num_actions, 2))
         distance = (end - self.held_out[:, 2:]).norm(dim=1)
         return Evaluation({"distance": float(distance.mean()), "near": float((distance < 0.3).double().mean())})
 

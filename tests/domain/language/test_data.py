@@ -1,13 +1,17 @@
 from __future__ import annotations
 
 import json
+from unittest.mock import patch
 
 import pytest
 
+from groupwise.causal_lm.small import character_tokenizer
 from groupwise.config import ConfigError, merge, validate
-from groupwise.domain.language.config import DataConfig, DemonstrationsConfig
-from groupwise.domain.language.data import split
+from groupwise.domain.language.chat import Chat
+from groupwise.domain.language.config import ChatConfig, DataConfig, DemonstrationsConfig
+from groupwise.domain.language.data import encode, split, tokenize
 from groupwise.domain.language.source import Cups, Files
+from groupwise.domain.protocol import Prompt
 
 
 def write_two(row, seed):
@@ -221,3 +225,17 @@ def test_a_null_in_a_template_is_nothing(tmp_path, template, prompt):
     (made,) = split(DataConfig(source=source, prompt_template=template, num_held_out=1)).train
     assert made.columns["prompt"] == prompt
     assert made.columns["context"] is None
+
+
+def test_a_tokenizer_is_called_once_for_a_thousand_prompts():
+    tokenizer = character_tokenizer("0123456789 user")
+    tokenizer.chat_template = "{% for message in messages %}{{ message.content }} {% endfor %}user"
+    chat = Chat(tokenizer, ChatConfig(), ())
+    texts = [f"{number} 1" for number in range(2500)]
+    columns = [text if number % 5 else [{"role": "user", "content": text}] for number, text in enumerate(texts)]
+    prompts = [Prompt(str(number), {"prompt": column}) for number, column in enumerate(columns)]
+    with patch.object(type(tokenizer), "__call__", autospec=True, side_effect=type(tokenizer).__call__) as call:
+        found = tokenize(prompts, chat, None, None, "error")
+    in_batches = [taken for taken in call.call_args_list if isinstance(taken.args[1], list)]
+    assert len(in_batches) == 6, "texts and chats, three times"
+    assert list(found.ids.values()) == [encode(prompt, chat, None) for prompt in prompts]

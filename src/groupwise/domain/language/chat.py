@@ -80,10 +80,16 @@ class Chat:
 
     def encode_prompt(self, prompt: str | Sequence[Mapping[str, Any]]) -> list[int]:
         """Encodes a prompt up to the place where the policy begins to write."""
-        messages = self.messages(prompt)
-        if messages is None:
-            return encode_prompts(self.tokenizer, [str(prompt)])[0]
-        return encode_prompts(self.tokenizer, [self._render(messages)], rendered=True)[0]
+        return self.encode_prompts([prompt])[0]
+
+    def encode_prompts(self, prompts: Sequence[str | Sequence[Mapping[str, Any]]]) -> list[list[int]]:
+        """Encodes several prompts, those that are texts in one call of the tokenizer, and the rendered ones in one."""
+        messages = [self.messages(prompt) for prompt in prompts]
+        texts = [str(prompt) for prompt, chat in zip(prompts, messages, strict=True) if chat is None]
+        rendered = [self._render(chat) for chat in messages if chat is not None]
+        of_texts = iter(encode_prompts(self.tokenizer, texts))
+        of_chats = iter(encode_prompts(self.tokenizer, rendered, rendered=True))
+        return [next(of_texts if chat is None else of_chats) for chat in messages]
 
     def encode_text(self, text: str) -> list[int]:
         """Encodes a turn of the policy, without special tokens around it."""

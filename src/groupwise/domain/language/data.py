@@ -5,7 +5,7 @@ import itertools
 import json
 import math
 import string
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -387,8 +387,7 @@ def tokenize(
     fitting_prompts: list[Prompt] = []
     ids: dict[str, list[int]] = {}
     num_dropped = num_truncated = 0
-    for prompt in prompts:
-        prompt_ids = encode(prompt, chat, environment)
+    for prompt, prompt_ids in zip(prompts, _encoded(prompts, chat, environment), strict=True):
         if not prompt_ids:
             raise ConfigError(
                 f"data: the prompt {prompt.columns['prompt']!r} has no tokens; give every prompt at least one"
@@ -437,6 +436,18 @@ def prompt_limit(config: LanguageConfig, context: int | None) -> int | None:
         )
     room = context - completion
     return room if configured_limit is None else min(configured_limit, room)
+
+
+_AT_ONCE = 1000
+"""Prompts in one call of the tokenizer, which costs as much as the encoding of several prompts."""
+
+
+def _encoded(prompts: Sequence[Prompt], chat: Chat, environment: EnvironmentKind | None) -> Iterator[list[int]]:
+    if environment is not None:
+        yield from (encode(prompt, chat, environment) for prompt in prompts)
+        return
+    for start in range(0, len(prompts), _AT_ONCE):
+        yield from chat.encode_prompts([prompt.columns["prompt"] for prompt in prompts[start : start + _AT_ONCE]])
 
 
 def encode(prompt: Prompt, chat: Chat, environment: EnvironmentKind | None) -> list[int]:

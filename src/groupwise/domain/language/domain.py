@@ -29,6 +29,7 @@ from groupwise.records import Scored
 from groupwise.reward import RewardError, RewardEvent, Rewards, RewardTable
 from groupwise.reward.scoring.table import check_columns
 from groupwise.streams import Streams
+from groupwise.transfer import moved
 
 
 def scoring_inputs(samples: Samples, requires: frozenset[str]) -> ScoringInputs:
@@ -316,20 +317,22 @@ class LanguageDomain(Domain):
         """Describes members for people: prompt, text, tokens (as texts, and as the ids that were forwarded) and
         settings.
         """
-        described, texts = [], self._texts(samples.select(rows))
-        ids = [samples.payload["tokens"][row, : int(samples.payload["length"][row])].tolist() for row in rows.tolist()]
+        samples = moved(replace(samples.select(rows), recorded=None))
+        described, texts = [], self._texts(samples)
+        lengths, truncated = samples.payload["length"].tolist(), samples.truncated
+        ids = [tokens[:length] for tokens, length in zip(samples.payload["tokens"].tolist(), lengths, strict=True)]
         tokens = chat.token_texts(self.tokenizer, ids)
-        for place, row in enumerate(rows.tolist()):
-            prompt = samples.prompts[int(samples.group[row])]
-            record: dict[str, Any] = {"prompt": prompt.columns["prompt"], "key": prompt.key, "text": texts[place]}
+        for row, group in enumerate(samples.group.tolist()):
+            prompt = samples.prompts[group]
+            record: dict[str, Any] = {"prompt": prompt.columns["prompt"], "key": prompt.key, "text": texts[row]}
             if "messages" in samples.payload:
                 record["messages"] = samples.payload["messages"][row]
-            record |= {"tokens": tokens[place], "num_tokens": len(tokens[place])}
+            record |= {"tokens": tokens[row], "num_tokens": len(tokens[row])}
             # Texts do not say which tokens they were; a replay of the step needs the ids.
-            record |= {"prompt_ids": list(samples.payload["prompt_ids"][row]), "token_ids": ids[place]}
+            record |= {"prompt_ids": list(samples.payload["prompt_ids"][row]), "token_ids": ids[row]}
             if "weight_version" in samples.payload:
                 record["weight_version"] = samples.payload["weight_version"][row]
-            record |= {"truncated": samples.truncated is not None and bool(samples.truncated[row])}
+            record |= {"truncated": truncated is not None and bool(truncated[row])}
             described.append(record | {"settings": dict(samples.settings)})
         return described
 
@@ -448,6 +451,7 @@ class LanguageDomain(Domain):
         Args:
             judges: whether rewards in the role of a judge, which count in evaluations alone, are scored too.
         """
+        samples = moved(replace(samples, recorded=None))
         member_columns = [samples.prompts[index].columns for index in samples.group.tolist()]
         names = (
             set.intersection(*(set(columns) for columns in member_columns)) - {"prompt"} if member_columns else set()

@@ -24,6 +24,7 @@ from groupwise.objective.decisions import Decisions
 from groupwise.reward.image import is_picture
 from groupwise.training.step.rollouts import Collected
 from groupwise.training.step.step import Updates
+from groupwise.transfer import moved
 
 
 def rollout_records(
@@ -40,36 +41,45 @@ def rollout_records(
     decision: `token_log_prob` (nats, when it was sampled), `token_log_ratio` (nats, at the last scoring; left out where
     all are 0) and `token_credit` (advantage times credit; left out where it is the member's advantage everywhere).
     """
-    samples, rewards, place = collected.samples, collected.samples.rewards, collected.samples.place
-    rows = torch.arange(min(limit, len(samples)), device=samples.mask.device)
+    samples, rewards = collected.samples, collected.samples.rewards
+    rows = torch.arange(min(limit, len(samples)))
     described = checked_records(domain.describe(samples, rows), len(rows))
+    has_tokens = any("tokens" in record for record in described)
+    shown = rows.to(samples.mask.device)
+    # Everything that is read of the device, at once.
+    read = moved(
+        {
+            "place": samples.place,
+            "mask": samples.mask[shown],
+            "log_ratio": updates.log_ratio.sum(1) / samples.mask.sum(1).clamp(min=1),
+            "advantage": None if collected.batch is None else collected.batch.advantage.mean(1),
+            "fields": decision_fields(objective, collected, updates, shown) if has_tokens else {},
+        }
+    )
+    places, lengths, log_ratios = read["place"].tolist(), read["mask"].sum(1).tolist(), read["log_ratio"].tolist()
+    advantage = None if read["advantage"] is None else read["advantage"].tolist()
     totals = (
-        rewards.total(objective.partial_rewards, place.tolist())
+        rewards.total(objective.partial_rewards, places)
         if any(weight != 0 for weight in rewards.weights.values())
         else [None] * len(samples)
     )
-    advantage = None if collected.batch is None else collected.batch.advantage.mean(1).tolist()
-    lengths = samples.mask.sum(1)
-    log_ratios = (updates.log_ratio.sum(1) / lengths.clamp(min=1)).tolist()
-    fields = (
-        decision_fields(objective, collected, updates, rows) if any("tokens" in record for record in described) else {}
-    )
     records = []
-    for row, record in zip(rows.tolist(), described, strict=True):
+    for row, record in enumerate(described):
         member_record = {
             **record,
-            "group": int(place[row]),
+            "group": places[row],
             "rewards": {name: values[row] for name, values in rewards.values.items()},
             "reward": totals[row],
             "advantage": None if advantage is None else advantage[row],
-            "num_decisions": int(lengths[row]),
+            "num_decisions": lengths[row],
             "log_ratio": log_ratios[row],
         }
         if rewards.extras:
             member_record["logged"] = {column: entries[row] for column, entries in rewards.extras.items()}
         if "tokens" in record:
+            num_tokens = len(record["tokens"])
             member_record |= _token_fields(
-                fields, row, len(record["tokens"]), samples.mask[row], member_record["advantage"]
+                read["fields"], row, num_tokens, read["mask"][row], member_record["advantage"]
             )
         records.append(member_record)
     return records

@@ -21,6 +21,7 @@ from groupwise.statistics import Correlation, Mean, Quotient, Statistic, Total
 from groupwise.streams import Streams
 from groupwise.training.step.passes import score_without_gradient
 from groupwise.training.step.state import Earned, Step, whole_weights
+from groupwise.transfer import moved
 
 
 def round_statistics(
@@ -167,10 +168,12 @@ class Collected:
 
     Args:
         samples: the members.
-        batch: the same members, compared; `None` (on all processes) when no group was admitted in any round.
+        batch: the same members, compared; on the CPU until the step's rounds are joined; `None` (on all processes)
+            when no group was admitted in any round.
         filler: members that this process sampled, one of which is used where it has none to train on.
         earned: the rewards of each group with its prompt; of a whole step, those of all processes.
         statistics: to be summed over processes.
+        places: the place of each member's group in the step.
         numbers: metrics that have the same value on every process.
         remarks: sentences for the people who follow the run.
     """
@@ -180,8 +183,22 @@ class Collected:
     filler: Samples
     earned: Earned
     statistics: dict[str, Statistic]
+    places: list[int] = field(default_factory=list)
     numbers: dict[str, float] = field(default_factory=dict)
     remarks: list[str] = field(default_factory=list)
+
+
+def on_cpu(samples: Samples) -> Samples:
+    """Returns what the comparison reads of the members, on the CPU: rewards come from there, and a comparison on the
+    device would wait for each of its checks.
+    """
+    return moved(replace(samples, recorded=None, payload={}))
+
+
+def compared(step: Step, samples: Samples) -> Batch:
+    """Compares members that lie on the CPU."""
+    recorded = samples.rollouts(step.objective.requires_rollouts, density=step.domain.density)
+    return step.objective.prepare(recorded, step.state.objective, step.world.sum)
 
 
 def sample_groups(step: Step, prompts: Sequence[Prompt], streams: Streams) -> Samples:
@@ -266,8 +283,7 @@ def admitted_groups(step: Step, rounds: Sequence[Collected], admitted: Sequence[
     samples, batch = Samples.concatenate([part.samples for part in rounds]), None
     if chosen:
         samples = samples.select(torch.isin(samples.place, samples.place.new_tensor(chosen)).nonzero()[:, 0])
-        rollouts = samples.rollouts(step.objective.requires_rollouts, density=step.domain.density)
-        batch = step.objective.prepare(rollouts, step.state.objective, step.world.sum)
+        batch = compared(step, on_cpu(samples))
     return replace(rounds[0], samples=samples, batch=batch, remarks=remarks)
 
 

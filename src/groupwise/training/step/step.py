@@ -114,9 +114,10 @@ def collect(step: Step) -> rollouts.Collected:
         num_prompts = rollouts.num_prompts_to_draw(num_groups, len(admitted), num_drawn) if number else num_groups
         rounds.append(sample_round(step, number, num_drawn, num_prompts))
         num_drawn += num_prompts
-        samples, batch = rounds[-1].samples, rounds[-1].batch
+        batch = rounds[-1].batch
         assert batch is not None
-        groups = samples.place[batch.admitted].unique().tolist()
+        chosen = zip(rounds[-1].places, batch.admitted.tolist(), strict=True)
+        groups = sorted({place for place, is_admitted in chosen if is_admitted})
         pairs = int((torch.bincount(batch.prompt[batch.sampled]) > 1).sum())
         processes = world.gather((groups, batch.state.running.model_dump(), pairs))
         if world.size > 1:
@@ -151,7 +152,8 @@ def collect(step: Step) -> rollouts.Collected:
             "no group has two members with all their rewards: nothing is compared, and the step has no policy term"
         )
     statistics = add([part.statistics for part in rounds])
-    return replace(whole, earned=earned, statistics=statistics, numbers=numbers, remarks=remarks)
+    batch = None if whole.batch is None else whole.batch.to(whole.samples.mask.device)
+    return replace(whole, batch=batch, earned=earned, statistics=statistics, numbers=numbers, remarks=remarks)
 
 
 def _resize_groups(step: Step, groups: Sequence[Sequence[float]], flat_share: float) -> dict[str, float]:
@@ -218,19 +220,22 @@ def sample_round(step: Step, number: int, first_place: int, count: int) -> rollo
     if not share:
         samples = samples.select(torch.zeros(0, dtype=torch.long, device=samples.mask.device))
         rewards = replace(rewards.select([]), events=())
-    places = samples.group + share.start
-    prompt_places = [drawn[place] for place in places.tolist()]
-    history = state.memory.past(prompt_places).to(samples.mask.device) if state.memory.size else None
-    samples = replace(samples, place=places + first_place, rewards=rewards, reward_history=history)
-    recorded = samples.rollouts(objective.requires_rollouts, density=domain.density)
-    batch = objective.prepare(recorded, state.objective, step.world.sum)
-    totals = samples.rewards.total(objective.partial_rewards, samples.place.tolist())
+    samples = replace(samples, place=samples.group + share.start + first_place, rewards=rewards)
+    on_cpu = rollouts.on_cpu(samples)
+    places = on_cpu.place.tolist()
+    prompt_places = [drawn[place - first_place] for place in places]
+    if state.memory.size:
+        history = state.memory.past(prompt_places)
+        samples = replace(samples, reward_history=history.to(samples.mask.device))
+        on_cpu = replace(on_cpu, reward_history=history)
+    batch = rollouts.compared(step, on_cpu)
+    totals = rewards.total(objective.partial_rewards, places)
     earned: dict[int, list[float]] = {place: [] for place in prompt_places}
     for place, total in zip(prompt_places, totals, strict=True):
         if total is not None:
             earned[place].append(total)
-    statistics = rollouts.round_statistics(samples, batch, totals, density=domain.density)
-    return rollouts.Collected(samples, batch, filler, [*earned.items()], statistics, remarks=remarks)
+    statistics = rollouts.round_statistics(on_cpu, batch, totals, density=domain.density)
+    return rollouts.Collected(samples, batch, filler, [*earned.items()], statistics, places=places, remarks=remarks)
 
 
 def draw_prompts(streams: Streams, num_prompts: int, drawn: int, count: int) -> tuple[list[int], int]:
