@@ -38,6 +38,7 @@ ORDER = (
     *(
         "source_000",
         "source_000_restoration",
+        "source_002_small",
         "selection",
         "guess_the_number",
         "source_004_rewards",
@@ -48,6 +49,7 @@ ORDER = (
     ),
     *("language_countdown", "source_001_improved", "source_001_progressive"),
     *("source_003_smollm", "language_smollm", "source_000_smollm", "language_smollm_signs", "language_knights"),
+    "source_000_study",
     *("source_004_advantage", "source_004_weights", "source_004_modes"),
     *("source_004_adaptive", "source_004_legacy_then", "source_004_shots"),
 )

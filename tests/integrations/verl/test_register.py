@@ -141,7 +141,7 @@ def test_another_version_is_one_line(registries: Path) -> None:
     core = registries / "verl" / "trainer" / "ppo" / "core_algos.py"
     core.write_text("def register_adv_est(name):\n    return lambda function: function\n")
     line = (
-        r"^groupwise\.integrations\.verl needs verl 0\.9\.1, and the one that is installed has no"
+        r"^groupwise_trainers\.verl needs verl 0\.9\.1, and the one that is installed has no"
         r" ADV_ESTIMATOR_REGISTRY, register_policy_loss in verl\.trainer\.ppo\.core_algos; write: pip install verl"
     )
     with pytest.raises(ImportError, match=line):
