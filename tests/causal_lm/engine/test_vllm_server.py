@@ -132,7 +132,7 @@ def test_a_server_of_another_depth_goes_on(tmp_path):
             with pytest.raises(EngineError, match="another model: it has 3 layers, the trained model 2"):
                 largest_distance(engines[0])
             assert largest_distance(engines[1])[1] < 1e-4
-            engines[1]._fleet.servers[0].is_known = False
+            engines[1]._fleet.servers[0].is_checked = False
             engines[1].announce_length(33)
             with pytest.raises(EngineError, match="ends every text at 32 tokens, where the run asks for 33"):
                 largest_distance(engines[1])
