@@ -95,9 +95,7 @@ def test_every_command_runs_in_an_empty_folder(package: Path, shell: dict[str, s
     )
     assert trained
     assert exported == trained
-    tested = printed["python -m pytest -q test_control.py"]
-    assert " passed" in tested
-    assert "failed" not in tested
+    assert "7 passed" in printed["python -m pytest -q test_control.py"]
     estimated = run("groupwise estimate control.toml", package, shell)
     assert "whole step" in estimated.stdout, estimated.stderr
 
